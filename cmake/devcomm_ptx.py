@@ -30,8 +30,8 @@ SPECIAL = {"tid", "ntid", "ctaid", "nctaid", "laneid", "warpid", "nwarpid", "clo
            "lanemask_ge", "dynamic_smem_size", "cluster_ctaid", "cluster_nctaid", "cluster_ctarank", "cluster_nctarank",
            "clusterid", "nclusterid", "is_explicit_cluster"}  # fmt: skip
 HALVES = {"f16": "__half", "bf16": "__nv_bfloat16", "f16x2": "__half", "bf16x2": "__nv_bfloat16"}
-OF_PRODUCTS = {"f16": "__half", "bf16": "__nv_bfloat16", "tf32": "ptx::tf32", "s8": "std::int8_t", "u8": "std::uint8_t",
-               "e4m3": "ptx::e4m3", "e5m2": "ptx::e5m2"}  # fmt: skip
+OF_PRODUCTS = {"f16": "__half", "bf16": "__nv_bfloat16", "tf32": f"{HELPERS}tf32", "s8": "std::int8_t",
+               "u8": "std::uint8_t", "e4m3": f"{HELPERS}e4m3", "e5m2": f"{HELPERS}e5m2"}  # fmt: skip
 ON_HALVES = {"add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "min": "__hmin({0}, {1})",
              "max": "__hmax({0}, {1})", "fma": "__hfma({0}, {1}, {2})", "neg": "-{0}", "abs": "__habs({0})"}  # fmt: skip
 MODIFIER = "MODIFIER:"  # what follows is the C++ text of a modifier that only the preprocessor knows
@@ -339,7 +339,7 @@ class Code:
     def of_words(self, parts, kind, operands, guard):
         name = HELPERS + parts[0]
         if parts[0] == "shf":
-            name += f"_{parts[1]}<{str(parts[2] == 'wrap').lower()}>"
+            name = f"__funnelshift_{parts[1]}{'c' * (parts[2] == 'clamp')}"
         elif len(parts) > 2:
             raise Unknown
         elif parts[0] == "prmt":
@@ -363,7 +363,7 @@ class Code:
         if kind[0] == "f" and to[0] != "f":
             if not chosen:
                 raise Unknown
-            self.assign(operands[0], f"{HELPERS}to_integer<{TYPES[to]}>({chosen[0]}({value}))", guard)
+            self.assign(operands[0], f"{HELPERS}saturated<{TYPES[to]}>({chosen[0]}({value}))", guard)
         else:
             if chosen:
                 value = f"{chosen[0]}({value})"
@@ -599,7 +599,6 @@ class Code:
             raise Unknown
         a, b, c = (self.pack_of(o) for o in operands[1:4])
         sums = "int" if to == "s32" else "float"
-        types = [HELPERS.removesuffix("ptx::") + OF_PRODUCTS[t] if "ptx::" in OF_PRODUCTS[t] else OF_PRODUCTS[t] for t in (of_a, of_b)]
         own = f"devcomm_fragments_{len(self.declarations)}"
         self.declarations.append(f"{HELPERS}mma_fragments<{sums}, {len(a)}, {len(b)}> {own}{{}};")
         for name, registers in (("a", a), ("b", b)):
@@ -610,7 +609,7 @@ class Code:
                     self.lines.append(f"{own}.c[{2 * i + j}] = static_cast<float>({HELPERS}half_at<__half>({self.value(r, 'u32')}, {16 * j}));")
         else:
             self.lines += [f"{own}.c[{i}] = {self.value(r, to)};" for i, r in enumerate(c)]
-        self.lines.append(f"{guard}{HELPERS}mma<{types[0]}, {types[1]}, {shape[1]}>({own});")
+        self.lines.append(f"{guard}{HELPERS}mma<{OF_PRODUCTS[of_a]}, {OF_PRODUCTS[of_b]}, {shape[1]}>({own});")
         for i, each in enumerate(self.pack_of(operands[0])):
             if to == "f16":
                 self.assign(each, f"{HELPERS}halves_of_floats<__half>({own}.c[{2 * i + 1}], {own}.c[{2 * i}])", guard)
@@ -685,8 +684,7 @@ class Code:
             (operation,) = (p for p in parts[4:-1] if p in ATOMICS)
             if operation in ("exch", "cas"):
                 raise Unknown
-            operation = "bit_" * (operation in ("and", "or", "xor")) + operation
-            reduction = f", {HELPERS}reduce_bulk<{HALVES.get(parts[-1]) or TYPES[parts[-1]]}, {HELPERS}bulk_operation::{operation}>"
+            reduction = f", {HELPERS}reduce_bulk<{HALVES.get(parts[-1]) or TYPES[parts[-1]]}, {HELPERS}reduction_{operation}>"
         if "bulk_group" in parts:
             self.lines.append(f"{guard}{HELPERS}copy_bulk({name}, {to}, {source}, {size}, nullptr{reduction});")
         elif "multicast::cluster" in parts:
@@ -713,8 +711,7 @@ class Code:
         tensor = self.value(map_at, "u64")
         if parts[1] == "reduce":
             (operation,) = (p for p in parts if p in ATOMICS)
-            operation = "bit_" * (operation in ("and", "or", "xor")) + operation
-            self.call(guard, f"reduce_tensor<{HELPERS}bulk_operation::{operation}>", name, tensor, where,
+            self.call(guard, f"reduce_tensor<{HELPERS}reduction_{operation}>", name, tensor, where,
                       self.address(shared, "shared"))  # fmt: skip
         elif "multicast::cluster" in parts:
             places = [self.value(o.strip("[] "), "u32") for o in (shared, operands[2])]

@@ -415,30 +415,31 @@ def as_on_devices(text):
     return "".join(OF_DEVICE_COMPILERS.get(t.text, t.text) if t.kind == "name" else t.text for t in tokens)
 
 
+# What device-wide algorithms need: launches, and the device's or the host's branch by who runs it.
+OF_CUB = {
+    "triple_chevron_launch.h": lambda text: translate_launches(text) or text,
+    "grid_queue.cuh": lambda text: choose_targets(text, for_both=True),
+    "util_device.cuh": lambda text: text.replace("_CCCL_HAS_CUDA_COMPILER()", "DEVCOMM_SIMULATOR_HAS_CUDA_COMPILER()"),
+    # Kernels are compiled for one architecture.
+    "util_arch.cuh": lambda text: text.replace("!defined(__CUDA_ARCH__)", "0").replace("__CUDA_ARCH__", "DEVCOMM_SIMULATOR_CUDA_ARCH"),
+}
+
+
 def ptx(folder, target):
     """Copies of those of CCCL's headers that need to be rewritten."""
     root = pathlib.Path(folder)
     headers = {h: False for h in (root / "cub").rglob("*.cuh")}
-    headers |= {root / LAUNCHER: False}
+    headers |= {h: False for h in root.glob(LAUNCHER)}
     headers |= {h: True for pattern in OF_DEVICES for h in root.glob(pattern)}
     for header, of_devices in sorted(headers.items()):
         text = header.read_text(encoding="utf-8", errors="surrogateescape")
         try:
-            translated = yield_in_kernels(as_on_devices(text)) if of_devices else text
+            translated = yield_in_kernels(as_on_devices(text)) if of_devices else OF_CUB.get(header.name, str)(text)
             if header.name.startswith("tcgen05"):  # thousands of instructions of later GPUs, none of which is there
                 translated = ""
             translated = align_storage(qualify_aliases(translate_ptx(translated) or translated if "asm" in text else translated))
         except Problem as problem:
             sys.exit(f"{header}:{problem.line}: error: {problem}")
-        if header == root / LAUNCHER:
-            translated = translate_launches(text)
-        elif header.name == "grid_queue.cuh":
-            translated = choose_targets(text, for_both=True)
-        elif header.name == "util_device.cuh":
-            translated = translated.replace("_CCCL_HAS_CUDA_COMPILER()", "DEVCOMM_SIMULATOR_HAS_CUDA_COMPILER()")
-        elif header.name == "util_arch.cuh":  # kernels are compiled for one architecture
-            translated = text.replace("__CUDA_ARCH__", "DEVCOMM_SIMULATOR_CUDA_ARCH").replace(
-                "!defined(DEVCOMM_SIMULATOR_CUDA_ARCH)", "0")  # fmt: skip
         if header.name.startswith("multimem") and header.parent.name == "instructions":
             translated = f"#include <devcomm/simulator/device/ptx_multimem.hpp>\n{translated}"
         if translated == text:

@@ -28,17 +28,15 @@ void memcpy_async(const Group& group, T* destination, const T* source, std::size
   auto* const to = const_cast<char*>(reinterpret_cast<const volatile char*>(destination));
   auto* const from = reinterpret_cast<const char*>(source);
   const auto misaligned = reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from);
-  if (!devcomm::simulator::detail::shared_of_block.contains(to) ||
-      devcomm::simulator::detail::shared_of_block.contains(from)) {
+  const auto& shared = devcomm::simulator::detail::shared_of_block;
+  if (!shared.contains(to) || shared.contains(from) || misaligned % 4 != 0) {
     for (std::size_t i = group.thread_rank(); i < bytes; i += group.size()) to[i] = from[i];
   } else if (misaligned % 16 == 0) {
     detail::copy_by_parts<16>(group, to, from, bytes);
   } else if (misaligned % 8 == 0) {
     detail::copy_by_parts<8>(group, to, from, bytes);
-  } else if (misaligned % 4 == 0) {
-    detail::copy_by_parts<4>(group, to, from, bytes);
   } else {
-    for (std::size_t i = group.thread_rank(); i < bytes; i += group.size()) to[i] = from[i];
+    detail::copy_by_parts<4>(group, to, from, bytes);
   }
   __pipeline_commit();
 }

@@ -17,9 +17,25 @@ namespace {
 constexpr uint32_t offset_bits = 24;
 constexpr uint32_t offset_mask = (1u << offset_bits) - 1;
 
-uint3 index_of(const launch_shape& shape, uint64_t block) {
-  return {static_cast<unsigned>(block % shape.grid.x), static_cast<unsigned>(block / shape.grid.x % shape.grid.y),
-          static_cast<unsigned>(block / (uint64_t{shape.grid.x} * shape.grid.y))};
+/// Of the block with this rank in the launch.
+uint64_t cluster_index(const launch_shape& shape, uint64_t block) {
+  const uint3 at = block_index(shape.grid, block);
+  const dim3& c = shape.cluster;
+  return (uint64_t{at.z / c.z} * (shape.grid.y / c.y) + at.y / c.y) * (shape.grid.x / c.x) + at.x / c.x;
+}
+
+uint32_t rank_in_cluster(const launch_shape& shape, uint64_t block) {
+  const uint3 at = block_index(shape.grid, block);
+  const dim3& c = shape.cluster;
+  return (at.z % c.z * c.y + at.y % c.y) * c.x + at.x % c.x;
+}
+
+/// All blocks of a launch, those of a cluster behind each other.
+std::vector<uint64_t> blocks_by_cluster(const launch_shape& shape) {
+  std::vector<uint64_t> all(shape.blocks());
+  for (uint64_t i = 0; i < all.size(); ++i)
+    all[cluster_index(shape, i) * shape.cluster_blocks() + rank_in_cluster(shape, i)] = i;
+  return all;
 }
 
 cluster& own_cluster() {
@@ -85,25 +101,6 @@ void change_shared(const block& b, const char* why, sanitizer::cell& cell) {
 }
 
 }  // namespace
-
-uint64_t cluster_index(const launch_shape& shape, uint64_t block) {
-  const uint3 at = index_of(shape, block);
-  const dim3& c = shape.cluster;
-  return (uint64_t{at.z / c.z} * (shape.grid.y / c.y) + at.y / c.y) * (shape.grid.x / c.x) + at.x / c.x;
-}
-
-uint32_t rank_in_cluster(const launch_shape& shape, uint64_t block) {
-  const uint3 at = index_of(shape, block);
-  const dim3& c = shape.cluster;
-  return (at.z % c.z * c.y + at.y % c.y) * c.x + at.x % c.x;
-}
-
-std::vector<uint64_t> blocks_by_cluster(const launch_shape& shape) {
-  std::vector<uint64_t> all(shape.blocks());
-  for (uint64_t i = 0; i < all.size(); ++i)
-    all[cluster_index(shape, i) * shape.cluster_blocks() + rank_in_cluster(shape, i)] = i;
-  return all;
-}
 
 void begin_clusters(grid& g) {
   const std::vector<uint64_t> all = blocks_by_cluster(g.shape);

@@ -16,7 +16,6 @@ namespace devcomm::simulator::detail {
 class block;
 struct fiber;
 struct grid;
-struct launch_shape;
 
 struct cluster {
   std::vector<block*> blocks;  ///< by rank; null: not started
@@ -27,12 +26,8 @@ struct cluster {
   uint32_t ended = 0;          ///< blocks
 };
 
-/// Of the block with this index in the launch.
-[[nodiscard]] uint64_t cluster_index(const launch_shape& shape, uint64_t block);
-[[nodiscard]] uint32_t rank_in_cluster(const launch_shape& shape, uint64_t block);
-/// All blocks of a launch, those of a cluster behind each other.
-[[nodiscard]] std::vector<uint64_t> blocks_by_cluster(const launch_shape& shape);
-
+/// The blocks of each cluster start together from now on, also those of clusters of which one has started.
+void begin_clusters(grid& g);
 /// The block becomes part of its cluster, whose size is known.
 void join_cluster(block& b);
 /// Its shared memory is there from now on.

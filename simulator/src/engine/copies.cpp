@@ -85,13 +85,13 @@ void await(thread_copies::groups& all, size_t pending, bool reads_only) {
   }
   const sanitizer::unobserved hidden;
   while (all.size() > 1 && all.front()->waited && all.front()->unwritten == 0) {
-    void* const before = sanitizer::identity();
-    sanitizer::become(all.front()->identity);
     if (all.front()->used) {
+      void* const before = sanitizer::identity();
+      sanitizer::become(all.front()->identity);
       sanitizer::acquire(all.front()->written);
       sanitizer::release(all[1]->written);
+      sanitizer::become(before);
     }
-    sanitizer::become(before);
     all.pop_front();
   }
 }
@@ -102,7 +102,7 @@ void await(thread_copies::groups& all, size_t pending, bool reads_only) {
 
 uint64_t copy_engine::delay() { return random_.below(1u << random_.below(longest_delay_bits + 1)); }
 
-void copy_engine::begin(const char* instruction, const copy_piece* pieces, size_t count, copy_reduction reduces,
+void copy_engine::begin(const char* instruction, const copy_chunk* chunks, size_t count, copy_reduction reduces,
                         copy_group* group, void* barrier) {
   if (engine_.order.explores())
     fail_misuse("explorations have no asynchronous copies; run such kernels under the race detector with many seeds");
@@ -110,7 +110,7 @@ void copy_engine::begin(const char* instruction, const copy_piece* pieces, size_
     void* const identity = group != nullptr ? group->identity : sanitizer::new_copy_identity(instruction, true);
     const sanitizer::unobserved hidden;
     auto one = std::make_unique<copy>();
-    one->pieces.assign(pieces, pieces + count);
+    one->chunks.assign(chunks, chunks + count);
     one->reduces = reduces;
     one->home = this_block;
     one->identity = identity;
@@ -122,9 +122,9 @@ void copy_engine::begin(const char* instruction, const copy_piece* pieces, size_
       ++group->unread;
       ++group->unwritten;
     }
-    if (count == 1 && is_local(pieces->from)) read(*one);  // of st.async
+    if (count == 1 && is_local(chunks->from)) read(*one);  // of st.async
+    next_due_ = std::min(next_due_, one->due);
     under_way_.push_back(std::move(one));
-    update_due();
   }
   preempt();
 }
@@ -165,12 +165,12 @@ void copy_engine::advance(copy& c) {
 
 void copy_engine::read(copy& c) {
   size_t bytes = 0;
-  for (const copy_piece& p : c.pieces) bytes += p.bytes;
+  for (const copy_chunk& p : c.chunks) bytes += p.bytes;
   c.data.resize(bytes);
   void* const before = sanitizer::identity();
   sanitizer::become(c.identity);
   char* to = c.data.data();
-  for (const copy_piece& p : c.pieces) {
+  for (const copy_chunk& p : c.chunks) {
     if (p.from != nullptr) std::memcpy(to, global_of(c.home->device, p.from), p.bytes);
     to += p.bytes;
   }
@@ -182,7 +182,7 @@ void copy_engine::read(copy& c) {
 
 void copy_engine::write(copy& c) {
   const char* from = c.data.data();
-  for (const copy_piece& p : c.pieces) {
+  for (const copy_chunk& p : c.chunks) {
     if (p.to != nullptr) {
       void* const to = const_cast<void*>(global_of(c.home->device, p.to));
       if (c.reduces != nullptr) {
@@ -242,7 +242,7 @@ std::string copy_engine::end_block(block& b) {
     }
   }
   for (const auto& c : under_way_) {
-    for (const copy_piece& p : c->pieces) {
+    for (const copy_chunk& p : c->chunks) {
       const bool element = c->group != nullptr && touches(b.shared_range, p.to);
       const bool reads = !c->was_read && touches(b.shared_range, p.from);
       if (c->home == nullptr || element || (!reads && !touches(b.shared_range, p.to))) continue;
@@ -275,8 +275,8 @@ void copy_element(void* to, const void* from, size_t bytes, size_t used) {
   if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % bytes != 0)
     fail_misuse("cp.async has an address that is no multiple of its size");
   copy_group& group = open_group(copies_of(*this_fiber).elements, "cp.async", false);
-  const copy_piece pieces[] = {{to, from, used}, {static_cast<char*>(to) + used, nullptr, bytes - used}};
-  engine_of_copies().begin("cp.async", pieces, used == bytes ? 1 : 2, nullptr, &group, nullptr);
+  const copy_chunk chunks[] = {{to, from, used}, {static_cast<char*>(to) + used, nullptr, bytes - used}};
+  engine_of_copies().begin("cp.async", chunks, used == bytes ? 1 : 2, nullptr, &group, nullptr);
 }
 
 void commit_elements() { commit(copies_of(*this_fiber).elements); }
@@ -309,18 +309,18 @@ void arrive_after_elements(void* at, bool counted) {
   static_cast<void>(arrive_at_mbarrier(at, 1, 0, false, true));
 }
 
-void copy_bulk(const char* instruction, const copy_piece* pieces, size_t count, copy_reduction reduces, void* barrier) {
+void copy_bulk(const char* instruction, const copy_chunk* chunks, size_t count, copy_reduction reduces, void* barrier) {
   copy_engine& all = engine_of_copies();
   if (barrier != nullptr) static_cast<void>(all.mbarrier_at(barrier));
   copy_group* const group = barrier == nullptr ? &open_group(copies_of(*this_fiber).bulk, instruction, true) : nullptr;
-  all.begin(instruction, pieces, count, reduces, group, barrier);
+  all.begin(instruction, chunks, count, reduces, group, barrier);
 }
 
 void store_async(void* to, const void* value, size_t bytes, void* barrier) {
   copy_engine& all = engine_of_copies();
   static_cast<void>(all.mbarrier_at(barrier));
-  const copy_piece piece{to, value, bytes};
-  all.begin("st.async", &piece, 1, nullptr, nullptr, barrier);
+  const copy_chunk chunk{to, value, bytes};
+  all.begin("st.async", &chunk, 1, nullptr, nullptr, barrier);
 }
 
 void commit_bulk() { commit(copies_of(*this_fiber).bulk); }
@@ -420,12 +420,12 @@ uint64_t arrive_at_mbarrier(void* at, uint32_t count, int64_t bytes, bool drop, 
 
 namespace {
 
-bool passed(const mbarrier& b, void* at, bool ended, bool acquires) {
+bool passed(mbarrier& b, const void* at, bool ended, bool acquires) {
   if (!ended) {
     loaded(at, sizeof(uint64_t), word_of(b.phase));
     return false;
   }
-  if (acquires) sanitizer::acquire(const_cast<mbarrier&>(b).cells[(b.phase + 1) & 1]);
+  if (acquires) sanitizer::acquire(b.cells[(b.phase + 1) & 1]);
   preempt();
   return true;
 }
@@ -433,13 +433,13 @@ bool passed(const mbarrier& b, void* at, bool ended, bool acquires) {
 }  // namespace
 
 bool mbarrier_passed(const void* at, uint32_t parity, bool acquires) {
-  const mbarrier& b = engine_of_copies().mbarrier_at(at);
-  return passed(b, const_cast<void*>(at), (b.phase & 1) != (parity & 1), acquires);
+  mbarrier& b = engine_of_copies().mbarrier_at(at);
+  return passed(b, at, (b.phase & 1) != (parity & 1), acquires);
 }
 
 bool mbarrier_left(const void* at, uint64_t state, bool acquires) {
-  const mbarrier& b = engine_of_copies().mbarrier_at(at);
-  return passed(b, const_cast<void*>(at), b.phase != state >> 20, acquires);
+  mbarrier& b = engine_of_copies().mbarrier_at(at);
+  return passed(b, at, b.phase != state >> 20, acquires);
 }
 
 uint32_t pending_of(uint64_t state) noexcept { return static_cast<uint32_t>(state & (largest_count)); }

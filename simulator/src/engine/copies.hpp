@@ -62,7 +62,7 @@ class copy_engine {
   explicit copy_engine(engine& e) : engine_(e) {}
 
   /// The running thread issues a copy.
-  void begin(const char* instruction, const copy_piece* pieces, std::size_t count, copy_reduction reduces,
+  void begin(const char* instruction, const copy_chunk* chunks, std::size_t count, copy_reduction reduces,
              copy_group* group, void* barrier);
   /// Does what is due; with `one`, at least one part of a copy.
   void run(bool one);
@@ -87,7 +87,7 @@ class copy_engine {
 
  private:
   struct copy {
-    std::vector<copy_piece> pieces;
+    std::vector<copy_chunk> chunks;
     copy_reduction reduces;
     std::vector<char> data;  ///< once it was read
     block* home;

@@ -58,9 +58,6 @@ struct grid {
   void* identity = nullptr;               ///< ThreadSanitizer's; parent of the threads' identities
 };
 
-/// The blocks of each cluster start together from now on, also those of clusters of which one has started.
-void begin_clusters(grid& g);
-
 /// The block lets the next launch start.
 void allow_next(block& b);
 

@@ -55,7 +55,7 @@ class box_copy {
       : map_(map), coordinates_(coordinates), shared_(static_cast<char*>(shared)), loads_(loads) {
     add_rows(map.rank - 1u, reinterpret_cast<char*>(map.base), true);
   }
-  [[nodiscard]] const std::vector<copy_piece>& pieces() const { return pieces_; }
+  [[nodiscard]] const std::vector<copy_chunk>& chunks() const { return chunks_; }
 
  private:
   /// All rows of dimension `d` and those inside of it, in the order in which they are in shared memory.
@@ -87,14 +87,14 @@ class box_copy {
   void add(char* shared, char* global, int64_t bytes) {
     if (bytes == 0) return;
     const auto size = static_cast<size_t>(bytes);
-    pieces_.push_back(loads_ ? copy_piece{shared, global, size} : copy_piece{global, shared, size});
+    chunks_.push_back(loads_ ? copy_chunk{shared, global, size} : copy_chunk{global, shared, size});
   }
 
   const tensor_map& map_;
   const int* coordinates_;
   char* shared_;
   bool loads_;
-  std::vector<copy_piece> pieces_;
+  std::vector<copy_chunk> chunks_;
 };
 
 bool is_valid(const tensor_map& map, const uint64_t* sizes) {
@@ -127,8 +127,8 @@ void copy_tensor(const char* instruction, const void* at, const int* coordinates
         ("the box of a tensor copy lies in shared memory at a multiple of " + std::to_string(alignment) + " bytes")
             .c_str());
   }
-  std::vector<copy_piece> pieces = box_copy(map, coordinates, shared, loads).pieces();
-  copy_bulk(instruction, pieces.data(), pieces.size(), reduces, barrier);
+  std::vector<copy_chunk> chunks = box_copy(map, coordinates, shared, loads).chunks();
+  copy_bulk(instruction, chunks.data(), chunks.size(), reduces, barrier);
 }
 
 }  // namespace devcomm::simulator::detail

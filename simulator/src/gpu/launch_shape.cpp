@@ -16,11 +16,15 @@ const char* wrong_cluster(const dim3& grid, const dim3& cluster) {
   return nullptr;
 }
 
+uint3 block_index(const dim3& grid, uint64_t block_rank) {
+  return {static_cast<unsigned>(block_rank % grid.x), static_cast<unsigned>(block_rank / grid.x % grid.y),
+          static_cast<unsigned>(block_rank / (uint64_t{grid.x} * grid.y))};
+}
+
 void set_block_variables(const dim3& grid, const dim3& block, uint64_t block_rank) {
   gridDim = grid;
   blockDim = block;
-  blockIdx = {static_cast<unsigned>(block_rank % grid.x), static_cast<unsigned>(block_rank / grid.x % grid.y),
-              static_cast<unsigned>(block_rank / (uint64_t{grid.x} * grid.y))};
+  blockIdx = block_index(grid, block_rank);
 }
 
 }  // namespace devcomm::simulator::detail

@@ -27,6 +27,8 @@ struct launch_shape {
 /// Why a grid cannot have clusters of that dimension; null if it can.
 [[nodiscard]] const char* wrong_cluster(const dim3& grid, const dim3& cluster);
 
+/// `blockIdx` of the block with that rank in its grid, x fastest.
+[[nodiscard]] uint3 block_index(const dim3& grid, uint64_t block_rank);
 /// Sets the built-in variables that are the same for all threads of the block which the calling OS thread runs.
 void set_block_variables(const dim3& grid, const dim3& block, uint64_t block_rank);
 

@@ -58,8 +58,8 @@ bool is_of_runtime(uint64_t code) {
   const auto is_in = [](const source_line& line, const char* file) {
     return line.location.find(file) != std::string::npos;
   };
-  for (const char* own : {"/devcomm/simulator/detail/", "/devcomm/simulator/arch_lines.cuh",
-                          "/devcomm/simulator/arch_multimem.cuh", "/simulator/device/ptx_mma.hpp", "/mma.h"}) {
+  for (const char* own :
+       {"/devcomm/simulator/detail/", "/devcomm/simulator/arch_lines.cuh", "/devcomm/simulator/arch_multimem.cuh"}) {
     if (is_in(lines.front(), own) || is_in(lines.back(), own)) return true;
   }
   return is_in(lines.back(), "/c++/");

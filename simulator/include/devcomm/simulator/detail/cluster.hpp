@@ -20,8 +20,6 @@ struct place_in_cluster {
   uint32_t rank;
 };
 [[nodiscard]] place_in_cluster own_place_in_cluster();
-/// Whether a cluster has one block.
-[[nodiscard]] bool clusters_are_blocks() noexcept;
 
 void arrive_at_cluster(bool releases);
 void wait_for_cluster(bool acquires);

@@ -12,7 +12,7 @@
 namespace devcomm::simulator::detail {
 
 /// A part of a copy; without `from` it is filled with zeros.
-struct copy_piece {
+struct copy_chunk {
   void* to;
   const void* from;
   std::size_t bytes;
@@ -34,8 +34,8 @@ void arrive_after_elements(void* mbarrier, bool counted);
 
 // --- cp.async.bulk ---
 
-/// Copies pieces, and then reports their bytes to the mbarrier; without one it is in the thread's current group.
-void copy_bulk(const char* instruction, const copy_piece* pieces, std::size_t count, copy_reduction reduces,
+/// Copies chunks, and then reports their bytes to the mbarrier; without one it is in the thread's current group.
+void copy_bulk(const char* instruction, const copy_chunk* chunks, std::size_t count, copy_reduction reduces,
                void* mbarrier);
 /// Stores so many bytes, and then reports them to the mbarrier: `st.async`.
 void store_async(void* to, const void* value, std::size_t bytes, void* mbarrier);

@@ -7,6 +7,7 @@ namespace devcomm::simulator::detail {
 
 /// With the race detector's values, to which a cluster is a block where it has one, else a device.
 enum class atomic_scope : unsigned char { block = 1, device = 2, system = 3, cluster = 4 };
+/// Whether a cluster has one block.
 [[nodiscard]] bool clusters_are_blocks() noexcept;
 
 }  // namespace devcomm::simulator::detail

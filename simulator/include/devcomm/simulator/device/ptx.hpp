@@ -236,21 +236,29 @@ template <class T>
 using wrapping =
     typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::enable_if<true, T>>::type;
 
-#define DEVCOMM_SIMULATOR_PTX_ATOMIC(name, expression)                                                              \
-  template <class T, int Order, atomic_scope Scope>                                                                 \
-  DEVCOMM_SIMULATOR_OF_CALLER T atomic_##name(void* address, int i, T value) {                                      \
-    return update<Scope, bits_like<T>, Order>(                                                                      \
-        static_cast<T*>(address) + i, [value]([[maybe_unused]] T old) -> T { return static_cast<T>(expression); }); \
+/// What an atomic operation makes of a value, and the operation.
+#define DEVCOMM_SIMULATOR_PTX_ATOMIC(name, integers_only, expression)                                     \
+  struct reduction_##name {                                                                               \
+    static constexpr bool of_integers = integers_only;                                                    \
+    template <class T>                                                                                    \
+    T operator()([[maybe_unused]] T old, T value) const {                                                 \
+      return static_cast<T>(expression);                                                                  \
+    }                                                                                                     \
+  };                                                                                                      \
+  template <class T, int Order, atomic_scope Scope>                                                       \
+  DEVCOMM_SIMULATOR_OF_CALLER T atomic_##name(void* address, int i, T value) {                            \
+    return update<Scope, bits_like<T>, Order>(static_cast<T*>(address) + i,                               \
+                                              [value](T old) { return reduction_##name{}(old, value); }); \
   }
-DEVCOMM_SIMULATOR_PTX_ATOMIC(add, static_cast<wrapping<T>>(old) + static_cast<wrapping<T>>(value))
-DEVCOMM_SIMULATOR_PTX_ATOMIC(and, old& value)
-DEVCOMM_SIMULATOR_PTX_ATOMIC(or, old | value)
-DEVCOMM_SIMULATOR_PTX_ATOMIC(xor, old ^ value)
-DEVCOMM_SIMULATOR_PTX_ATOMIC(exch, value)
-DEVCOMM_SIMULATOR_PTX_ATOMIC(min, old < value ? old : value)
-DEVCOMM_SIMULATOR_PTX_ATOMIC(max, old > value ? old : value)
-DEVCOMM_SIMULATOR_PTX_ATOMIC(inc, old >= value ? T{0} : old + 1)
-DEVCOMM_SIMULATOR_PTX_ATOMIC(dec, old == 0 || old > value ? value : old - 1)
+DEVCOMM_SIMULATOR_PTX_ATOMIC(add, false, static_cast<wrapping<T>>(old) + static_cast<wrapping<T>>(value))
+DEVCOMM_SIMULATOR_PTX_ATOMIC(and, true, old& value)
+DEVCOMM_SIMULATOR_PTX_ATOMIC(or, true, old | value)
+DEVCOMM_SIMULATOR_PTX_ATOMIC(xor, true, old ^ value)
+DEVCOMM_SIMULATOR_PTX_ATOMIC(exch, false, value)
+DEVCOMM_SIMULATOR_PTX_ATOMIC(min, false, old < value ? old : value)
+DEVCOMM_SIMULATOR_PTX_ATOMIC(max, false, old > value ? old : value)
+DEVCOMM_SIMULATOR_PTX_ATOMIC(inc, true, old >= value ? T{0} : old + 1)
+DEVCOMM_SIMULATOR_PTX_ATOMIC(dec, true, old == 0 || old > value ? value : old - 1)
 #undef DEVCOMM_SIMULATOR_PTX_ATOMIC
 template <class T, int Order, atomic_scope Scope>
 DEVCOMM_SIMULATOR_OF_CALLER T atomic_cas(void* address, int i, T expected, T desired) {
@@ -267,14 +275,12 @@ using detail::fence_alias;
 
 // --- asynchronous copies ---
 
-DEVCOMM_SIMULATOR_OF_CALLER void copy_element(void* to, const void* from, unsigned bytes, unsigned used) {
-  detail::copy_element(to, from, bytes, used);
-}
 using detail::await_all_elements;
 using detail::await_bulk;
 using detail::await_elements;
 using detail::commit_bulk;
 using detail::commit_elements;
+using detail::copy_element;
 using detail::fence_async;
 
 /// Of a bulk copy: its addresses and size.
@@ -287,11 +293,10 @@ inline void copy_bulk(const char* instruction, void* to, const void* from, unsig
                       copy_reduction reduces = nullptr) {
   check_bulk(to, from, bytes);
   if (bytes == 0 && mbarrier != nullptr) return;
-  const copy_piece piece{to, from, bytes};
-  detail::copy_bulk(instruction, &piece, 1, reduces, mbarrier);
+  const copy_chunk chunk{to, from, bytes};
+  detail::copy_bulk(instruction, &chunk, 1, reduces, mbarrier);
 }
 
-enum class bulk_operation { add, min, max, inc, dec, bit_and, bit_or, bit_xor };
 inline void copy_bulk_to_many(const char* instruction, unsigned to, const void* from, unsigned bytes, unsigned mbarrier,
                               unsigned blocks) {
   for (unsigned rest = blocks; rest != 0; rest &= rest - 1) {
@@ -321,51 +326,37 @@ void store_async(void* to, const vector<T, Count>& value, void* mbarrier) {
 }
 
 /// Each element is changed atomically, at scope `.gpu`, in no order.
-template <class T, bulk_operation Operation>
+template <class T, class Reduction>
 void reduce_bulk(void* to, const void* from, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes / sizeof(T); ++i) {
     T value;
     __builtin_memcpy(&value, static_cast<const char*>(from) + i * sizeof(T), sizeof value);
-    const auto reduced = [value](T old) -> T {
-      using o = bulk_operation;
-      if constexpr (Operation == o::add)
-        return static_cast<T>(static_cast<wrapping<T>>(old) + static_cast<wrapping<T>>(value));
-      if constexpr (Operation == o::min) return value < old ? value : old;
-      if constexpr (Operation == o::max) return value > old ? value : old;
-      if constexpr (std::is_integral_v<T>) {
-        if constexpr (Operation == o::inc) return old >= value ? T{0} : static_cast<T>(old + 1);
-        if constexpr (Operation == o::dec) return old == 0 || old > value ? value : static_cast<T>(old - 1);
-        if constexpr (Operation == o::bit_and) return old & value;
-        if constexpr (Operation == o::bit_or) return old | value;
-        if constexpr (Operation == o::bit_xor) return old ^ value;
-      }
-      return old;
-    };
     // No thread runs this, so that none can run instead of it: built-ins of which the runtime hears nothing.
     auto* const word = reinterpret_cast<bits_like<T>*>(static_cast<T*>(to) + i);
     bits_like<T> old = __atomic_load_n(word, __ATOMIC_RELAXED);
-    while (!__atomic_compare_exchange_n(word, &old, as<bits_like<T>>(reduced(as<T>(old))), false, __ATOMIC_RELAXED,
-                                        __ATOMIC_RELAXED)) {
+    while (!__atomic_compare_exchange_n(word, &old, as<bits_like<T>>(Reduction{}(as<T>(old), value)), false,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
   }
 }
 
-template <bulk_operation Operation>
+template <class Reduction>
 copy_reduction reduction_of_tensor(const void* map) {
-  switch (type_of_tensor(map)) {  // CUtensorMapDataType
-    case 2: return reduce_bulk<std::uint32_t, Operation>;
-    case 3: return reduce_bulk<std::int32_t, Operation>;
-    case 4: return reduce_bulk<std::uint64_t, Operation>;
-    case 5: return reduce_bulk<std::int64_t, Operation>;
-    case 7: return reduce_bulk<float, Operation>;
-    case 8: return reduce_bulk<double, Operation>;
-    default: fail_misuse("the simulator has no reduction into tensors of this type");
+  const std::uint32_t type = type_of_tensor(map);  // a CUtensorMapDataType
+  if (type == 2) return reduce_bulk<std::uint32_t, Reduction>;
+  if (type == 3) return reduce_bulk<std::int32_t, Reduction>;
+  if (type == 4) return reduce_bulk<std::uint64_t, Reduction>;
+  if (type == 5) return reduce_bulk<std::int64_t, Reduction>;
+  if constexpr (!Reduction::of_integers) {
+    if (type == 7) return reduce_bulk<float, Reduction>;
+    if (type == 8) return reduce_bulk<double, Reduction>;
   }
+  fail_misuse("the simulator has no such reduction into tensors of this type");
 }
-template <bulk_operation Operation, int Rank>
+template <class Reduction, int Rank>
 void reduce_tensor(const char* instruction, unsigned long long map, const int (&coordinates)[Rank], void* shared) {
   const auto* const at = reinterpret_cast<const void*>(map);
-  detail::copy_tensor(instruction, at, coordinates, Rank, shared, false, reduction_of_tensor<Operation>(at), nullptr);
+  detail::copy_tensor(instruction, at, coordinates, Rank, shared, false, reduction_of_tensor<Reduction>(at), nullptr);
 }
 
 // --- mbarriers ---
@@ -492,20 +483,7 @@ inline unsigned lop3(unsigned a, unsigned b, unsigned c, unsigned table) {
     result |= (table >> ((a >> i & 1) << 2 | (b >> i & 1) << 1 | (c >> i & 1)) & 1) << i;
   return result;
 }
-template <bool Wraps>
-unsigned shf_l(unsigned low, unsigned high, unsigned by) {
-  const unsigned shift = Wraps ? by & 31u : (by < 32 ? by : 32);
-  return static_cast<unsigned>((pack(low, high) << shift) >> 32);
-}
-template <bool Wraps>
-unsigned shf_r(unsigned low, unsigned high, unsigned by) {
-  const unsigned shift = Wraps ? by & 31u : (by < 32 ? by : 32);
-  return static_cast<unsigned>(pack(low, high) >> shift);
-}
-template <class To, class From>
-To to_integer(From value) {
-  return saturated<To>(value);
-}
+using detail::saturated;
 
 // --- special registers ---
 

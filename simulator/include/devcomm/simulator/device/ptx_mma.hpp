@@ -21,7 +21,7 @@ template <class Given, class Act>
 void as_warp(Given& given, Act act) {
   const warp_task task = warp_gather(whole_warp, &given, 32);
   if (task.given == nullptr) return;
-  act([&](int lane) -> Given& { return *static_cast<Given*>(task.given[lane]); });
+  act([&](int lane) DEVCOMM_SIMULATOR_ON_REGISTERS -> Given& { return *static_cast<Given*>(task.given[lane]); });
   warp_release(whole_warp);
 }
 
