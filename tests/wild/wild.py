@@ -5,8 +5,9 @@
     wild.py table SIMULATE [NAME...]    prints as Markdown which mode finds which bug in how many of 20 seeds, how fast,
                                         and the report
 
-SIMULATE is the program devcomm-simulate, or "install" to install it from BUILD_DIR into WORK first. The comment at a program's head says what it does and has, for each bug, which
-`-DBUG=N` makes it, the mode that finds it and a regular expression of the report:
+SIMULATE is the program devcomm-simulate, or "install" to install it from BUILD_DIR into WORK first. The comment at a
+program's head says what it does and has, for each bug, which `-DBUG=N` makes it, the mode that finds it and a regular
+expression of the report:
 
     // bug 1: what is wrong
     //   seen in: where it was public
