@@ -80,9 +80,14 @@ if(TARGET devcomm_simulator)
   install(FILES
     "${PROJECT_SOURCE_DIR}/cmake/devcomm_ptx.py"
     "${PROJECT_SOURCE_DIR}/cmake/devcomm_tokens.py"
+    "${PROJECT_SOURCE_DIR}/simulator/tools/devcomm_litmus.hpp"
+    "${PROJECT_SOURCE_DIR}/simulator/tools/devcomm_ptx_model.py"
     "${PROJECT_SOURCE_DIR}/simulator/tools/explore_main.cpp"
+    "${PROJECT_SOURCE_DIR}/simulator/tools/litmus_main.cu"
     DESTINATION "${DEVCOMM_PACKAGE_DIR}")
   install(PROGRAMS "${PROJECT_SOURCE_DIR}/simulator/tools/devcomm_simulate.py" DESTINATION "${CMAKE_INSTALL_BINDIR}"
     RENAME devcomm-simulate)
+  install(PROGRAMS "${PROJECT_SOURCE_DIR}/simulator/tools/devcomm_litmus.py" DESTINATION "${CMAKE_INSTALL_BINDIR}"
+    RENAME devcomm-litmus)
 endif()
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")

@@ -211,6 +211,7 @@ part_litmus() {
     [ "$n" -ge 2 ] && limit=300 run DEVCOMM_RANKS="$n" "$bin/benchmark_litmus_gpu"
   done
   limit=300 run CUDA_VISIBLE_DEVICES=0 DEVCOMM_RANKS=2 "$bin/benchmark_litmus_gpu" --controls reported
+  limit=900 run python3 tests/litmus/shapes.py gpu
 }
 
 part_soak() {

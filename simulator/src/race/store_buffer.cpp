@@ -25,24 +25,27 @@ void store_buffer::set(uint64_t longest, uint64_t seed, const uint64_t* step) {
   step_ = step;
   for (fence_line& line : lines_) line.recent.clear();
   released_ = clock_reference();
+  observers_.clear();
   __atomic_store_n(&longest_, longest, __ATOMIC_RELAXED);
 }
 
 /// Half of all stores have no delay; the delays of the others are log-uniform. The same store of the same thread
 /// has the same delay in every run of a seed.
-uint64_t store_buffer::delay(actor& a) const {
+store_buffer::drawn store_buffer::draw(actor& a) const {
   detail::random_choice random(seed_ ^ detector_.groups[a.group].key ^ uint64_t{a.lane} << 40 ^ ++a.stores);
-  const uint64_t drawn = random.next();
-  if ((drawn & 1) != 0) return 0;
+  const uint64_t first = random.next();
+  if ((first & 1) != 0) return {0, 0};
   const auto bits = static_cast<uint32_t>(64 - __builtin_clzll(longest_));
-  return std::min(longest_, random.next() >> (64 - 1 - random.below(bits)));
+  const uint64_t delay = std::min(longest_, random.next() >> (64 - 1 - random.below(bits)));
+  return {delay, static_cast<uint32_t>(first >> 32)};
 }
 
 void store_buffer::store(actor& a, uintptr_t address, size_t bytes, const variable* at, const void* before,
                          bool change) {
   const bool by_kernel = a.group != 0 && detector_.groups[a.group].width != 0;
   const bool continues = a.at_once && a.one_store != 0;
-  const uint64_t delayed = continues ? a.one_delay : by_kernel && bytes <= 16 ? delay(a) : 0;
+  const drawn chosen = by_kernel && bytes <= 16 && !continues ? draw(a) : drawn{};
+  const uint64_t delayed = continues ? a.one_delay : chosen.delay;
   const uint64_t number = continues ? a.one_store : ++stores_;
   if (a.at_once) {
     a.one_store = number;
@@ -67,7 +70,9 @@ void store_buffer::store(actor& a, uintptr_t address, size_t bytes, const variab
     }
     const uintptr_t eight = cell / 8 * 8;
     const bool wide = address <= eight && eight + 8 <= address + bytes;
-    r = {number, *step_ + delayed, value, a.group, a.lane, a.epoch, wide, a.at_once, change};
+    // The stores of a line are seen early together, as those of one delay are.
+    const uint32_t draw = a.at_once ? static_cast<uint32_t>(delayed) : chosen.draw;
+    r = {number, *step_ + delayed, value, a.group, a.lane, a.epoch, draw, wide, a.at_once, change};
     if (at != nullptr && cell == address / 4 * 4) p->keep_older(address, {number, *at});
   });
 }
@@ -93,38 +98,60 @@ variable* store_buffer::come_before(actor& a, uintptr_t address, const uint32_t 
 bool store_buffer::visible(const replaced& r, const actor& a) const {
   if (*step_ >= r.until) return true;
   if (detector_.tasks[detector_.groups[r.group].task].done()) return true;
-  if (a.group == r.group && a.lane == r.lane) return true;
+  if (follows(a, r.group, r.lane, r.epoch)) return true;
+  return std::any_of(observers_.begin(), observers_.end(),
+                     [&](const observer& o) { return o.store == r.store && follows(a, o.group, o.lane, o.epoch); });
+}
+
+bool store_buffer::follows(const actor& a, uint32_t group, uint32_t lane, uint32_t epoch) const {
+  if (a.group == group && a.lane == lane) return true;
   if (!a.known) return false;
-  if (a.known->of(r.group, r.lane) >= r.epoch) return true;
+  if (a.known->of(group, lane) >= epoch) return true;
   return std::any_of(lines_.begin(), lines_.end(), [&](const fence_line& line) {
     const uint32_t passed = a.known->of(line.group, 0);
     if (line.recent.empty() || passed < line.recent.front().number) return false;
-    return line.recent[passed - line.recent.front().number].before->of(r.group, r.lane) >= r.epoch;
+    return line.recent[passed - line.recent.front().number].before->of(group, lane) >= epoch;
   });
 }
 
-replaced* store_buffer::find(const actor& a, uintptr_t address, size_t bytes) {
+/// One block in four.
+bool store_buffer::early(const replaced& r, const actor& a) const {
+  return (detail::random_choice(seed_ ^ detector_.groups[a.group].key ^ uint64_t{r.draw} << 20).next() & 3) == 0;
+}
+
+void store_buffer::note_observer(const replaced& r, actor& a) {
+  const auto past = [&](const observer& o) { return *step_ >= o.until; };
+  observers_.erase(std::remove_if(observers_.begin(), observers_.end(), past), observers_.end());
+  observers_.push_back({r.store, r.until, a.group, a.lane, a.epoch});
+  a.dirty = true;  // so that others who learn of it know this epoch
+}
+
+replaced* store_buffer::find(actor& a, uintptr_t address, size_t bytes) {
   page* const p = detector_.memory.find(address);
   replaced* const all = p == nullptr ? nullptr : p->replaced_cells();
   if (all == nullptr) return nullptr;
   replaced* const first = &all[address % page::bytes / 4];
   const size_t cells = bytes > 4 ? 2 : 1;
   if (a.group != 0 && detector_.groups[a.group].width != 0 && first->store != 0 && !visible(*first, a) &&
-      (cells == 1 || first[1].store == first->store)) {
+      !early(*first, a) && (cells == 1 || first[1].store == first->store)) {
     return first;
   }
   observe(a, address, bytes);
   return nullptr;
 }
 
-void store_buffer::observe(const actor& a, uintptr_t address, size_t bytes) {
+void store_buffer::observe(actor& a, uintptr_t address, size_t bytes) {
   page* p = nullptr;
   for_each_cell(address, bytes, [&](uintptr_t cell) {
     if (p == nullptr || cell % page::bytes == 0) p = detector_.memory.find(cell);
     replaced* const all = p == nullptr ? nullptr : p->replaced_cells();
     if (all == nullptr) return;
     const replaced& r = all[cell % page::bytes / 4];
-    if (r.store != 0 && !visible(r, a)) drain(all, cell);
+    if (r.store == 0 || visible(r, a)) return;
+    if (a.group != 0 && early(r, a))
+      note_observer(r, a);
+    else
+      drain(all, cell);
   });
 }
 
@@ -136,7 +163,7 @@ void store_buffer::drain(replaced* cells, uintptr_t address) {
 }
 
 /// Eight bytes that one store wrote are read as one; others are not.
-void store_buffer::show_previous(const actor& a, uintptr_t address, size_t bytes) {
+void store_buffer::show_previous(actor& a, uintptr_t address, size_t bytes) {
   const uintptr_t end = address + bytes;
   for (uintptr_t at = address / 4 * 4; at < end;) {
     page* const p = detector_.memory.find(at);
@@ -152,7 +179,7 @@ void store_buffer::show_previous(const actor& a, uintptr_t address, size_t bytes
   }
 }
 
-void store_buffer::show_cells(const actor& a, uintptr_t address, size_t bytes) {
+void store_buffer::show_cells(actor& a, uintptr_t address, size_t bytes) {
   const replaced* const r = find(a, address, bytes);
   if (r == nullptr) return;
   for (size_t i = 0; i < bytes / 4; ++i) {

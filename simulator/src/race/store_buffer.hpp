@@ -10,10 +10,11 @@
 /// an earlier one is delayed may be overwritten by that. Not where a release covers the earlier one: a GPU performs it
 /// before it goes on, and no store before the loads that decide on it, though PTX asks for an acquire as well.
 ///
-/// The model is multi-copy atomic: at a step drawn with the store, it becomes visible to all threads; a thread
-/// that sees it before that, as read-modify-writes do, ends the delay for all. Only the value just before the
-/// latest store is ever returned. A store that happens before a sequentially consistent fence is visible to
-/// threads that have passed a later one, if the scope of each fence includes the other's thread, and to those that they
+/// The model is not multi-copy atomic: at a step drawn with the store, it becomes visible to all threads, but to those
+/// of some blocks at once. Who has seen it there shows it to all that learn of that, as observation goes before
+/// causality order; a read-modify-write ends the delay for all. Only the value just before the latest store is ever
+/// returned. A store that happens before a sequentially consistent fence, or was seen before it, is visible to threads
+/// that have passed a later one, if the scope of each fence includes the other's thread, and to those that they
 /// synchronize with.
 #pragma once
 
@@ -37,9 +38,19 @@ struct replaced {
   uint32_t group = 0;  ///< who stored
   uint32_t lane = 0;
   uint32_t epoch = 0;
+  uint32_t draw = 0;    ///< decides who sees it early
   bool wide = false;    ///< it stored all eight bytes that these are half of
   bool line = false;    ///< one of several stores that are seen at one time
   bool change = false;  ///< it has read what was before: no other store comes between
+};
+
+/// A thread that has seen a store before all see it.
+struct observer {
+  uint64_t store;
+  uint64_t until;
+  uint32_t group;
+  uint32_t lane;
+  uint32_t epoch;
 };
 
 /// What was published at an atomic variable before one store to it.
@@ -72,14 +83,14 @@ class store_buffer {
     return come_before(a, address, words, sizeof(T), now);
   }
   /// `a` is about to load there by a plain access: memory holds what it finds, until `restore`.
-  void show_previous(const actor& a, uintptr_t address, size_t bytes);
+  void show_previous(actor& a, uintptr_t address, size_t bytes);
   void restore() {
     if (!shown_.empty()) restore_shown();
   }
   /// An atomic load by `a`: whether it finds an older value than memory has, which goes to `value`, and in `at`
   /// the variable with what was published with it.
   template <class T>
-  [[nodiscard]] bool load(const actor& a, uintptr_t address, T& value, variable*& at) {
+  [[nodiscard]] bool load(actor& a, uintptr_t address, T& value, variable*& at) {
     replaced* const r = find(a, address, sizeof(T));
     if (r == nullptr) return false;
     unsigned char bytes[8];
@@ -90,7 +101,7 @@ class store_buffer {
     return true;
   }
   /// `a` is about to read the latest value.
-  void observe(const actor& a, uintptr_t address, size_t bytes);
+  void observe(actor& a, uintptr_t address, size_t bytes);
   void sequential_fence(actor& a);
   /// `a` is about to release, by a fence or a store: what happens before that is performed before stores that come
   /// later.
@@ -115,16 +126,25 @@ class store_buffer {
     uint32_t fences = 0;
     std::deque<fence> recent;  ///< those that are not older than the oldest delay, ascending
   };
-  [[nodiscard]] uint64_t delay(actor& a) const;
+  struct drawn {
+    uint64_t delay;
+    uint32_t draw;
+  };
+  [[nodiscard]] drawn draw(actor& a) const;
   [[nodiscard]] variable* come_before(actor& a, uintptr_t address, const uint32_t (&words)[2], size_t bytes,
                                       const variable& now);
   [[nodiscard]] fence_line* line_of(reach scope, const place& where, bool make);
   void join_line(fence_line& line, actor& a);
   /// The cells of a naturally aligned access of at most 8 bytes, if `a` finds what was before one store to all
   /// of them; null if it finds what memory has.
-  [[nodiscard]] replaced* find(const actor& a, uintptr_t address, size_t bytes);
-  void show_cells(const actor& a, uintptr_t address, size_t bytes);
+  [[nodiscard]] replaced* find(actor& a, uintptr_t address, size_t bytes);
+  void show_cells(actor& a, uintptr_t address, size_t bytes);
   [[nodiscard]] bool visible(const replaced& r, const actor& a) const;
+  /// Whether `a` has what a thread did in an epoch before it, or sees it behind fences.
+  [[nodiscard]] bool follows(const actor& a, uint32_t group, uint32_t lane, uint32_t epoch) const;
+  /// Whether the store that replaced `r` is seen by the block of `a` before it is by all.
+  [[nodiscard]] bool early(const replaced& r, const actor& a) const;
+  void note_observer(const replaced& r, actor& a);
   [[nodiscard]] variable* older_variable(uintptr_t address, uint64_t store, variable* now) const;
   /// Makes the store that replaced `*r` visible to all, also in the other half of its eight bytes.
   static void drain(replaced* cells, uintptr_t address);
@@ -137,6 +157,7 @@ class store_buffer {
   uint64_t stores_ = 0;
   clock_reference released_;  ///< covered by some release
   std::deque<fence_line> lines_;
+  std::vector<observer> observers_;  ///< of stores that not all see yet
   std::vector<shown> shown_;
 };
 
