@@ -20,6 +20,11 @@ constexpr std::size_t bytes = 100;
 /// One store of four bytes.
 __global__ void write_at(char* memory, std::ptrdiff_t place) { *reinterpret_cast<int*>(memory + place) = 1; }
 
+__global__ void write_at_both(char* memory, std::ptrdiff_t first, std::ptrdiff_t second) {
+  *reinterpret_cast<int*>(memory + first) = 1;
+  *reinterpret_cast<int*>(memory + second) = 1;
+}
+
 void run(char* memory, std::ptrdiff_t place) {
   launch(write_at, {.stream = cudaStreamPerThread}, memory, place);
   check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "write_at");
@@ -34,6 +39,10 @@ void misuse(const std::string& name, host::communicator& comm) {
   comm.barrier();
   if (name == "race") {
     run(view.lsa_pointer(1), 8);  // of both ranks
+  } else if (name == "race_behind") {
+    launch(write_at_both, {.stream = cudaStreamPerThread}, view.lsa_pointer(1), std::ptrdiff_t{20000},
+           std::ptrdiff_t{8});
+    check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "write_at_both");
   } else if (comm.rank() == 0) {
     if (name == "past_end") run(view.lsa_pointer(1), bytes);
     if (name == "past_room") run(view.local, 4100);

@@ -186,6 +186,11 @@ void dispatcher::end_grids() {
       ++i;
       continue;
     }
+    if (g.invalid_pages != 0 && !g.failed) {
+      e.record_failure(describe_kernel(g) + " went on after invalid accesses, as above, to see what is behind them",
+                       false);
+      fail_grid(g, 700);  // cudaErrorIllegalAddress
+    }
     e.grids.erase(e.grids.begin() + static_cast<std::ptrdiff_t>(i));
     __atomic_store_n(&e.grid_count, static_cast<uint32_t>(e.grids.size()), __ATOMIC_RELAXED);
     task* t = g.owner;

@@ -45,6 +45,7 @@ struct grid {
   uint64_t blocks_allowing = 0;  ///< that have let the next launch start, or ended
   uint32_t prior_runs = 0;       ///< whether the launch beside which it started has not ended
 
+  uint64_t invalid_pages = 0;  ///< that the launch accessed, and that it was given to go on with
   bool failed = false;
   int error = 0;  ///< a cudaError_t
 
