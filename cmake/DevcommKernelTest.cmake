@@ -164,7 +164,7 @@ function(devcomm_add_kernel_test name)
       set(mode plain)
       set(limit ${arg_TIMEOUT})
     elseif(sanitizer STREQUAL "race")
-      list(APPEND options --late 1024 --default DEVCOMM_SIM_CHECK_SIDES=1)
+      list(APPEND options --default DEVCOMM_SIM_STORE_DELAY=1024 --default DEVCOMM_SIM_CHECK_SIDES=1)
     elseif(sanitizer STREQUAL "address")
       # Locals of a simulated thread stay on its stack.
       list(APPEND options --env ASAN_OPTIONS=detect_stack_use_after_return=0 --env UBSAN_OPTIONS=print_stacktrace=1)

@@ -8,7 +8,6 @@
 #   --limit S          seconds for all runs together (60)
 #   --env NAME=VALUE   for the program; may come more than once
 #   --default NAME=VALUE   the same, where neither --env nor the environment sets it
-#   --late STEPS       with every second seed, the even ones, DEVCOMM_SIM_STORE_DELAY=STEPS, where nothing sets it
 #   --fails-with RE    for programs with a mistake: succeeds when runs fail, and each that does prints
 #                      something that matches the extended regular expression
 #   --at-least N       with --fails-with: in how many runs (1); 'all' for every run
@@ -30,17 +29,16 @@ quoted() { # WORD; as a shell reads it
   esac
 }
 
-seeds=8 limit=60 expected='' least=1 settings='' late='' defaults=''
+seeds=8 limit=60 expected='' least=1 settings='' defaults=''
 while [ $# -gt 0 ]; do
   case $1 in
     --) shift; break ;;
-    --seeds | --limit | --env | --default | --late | --fails-with | --at-least) [ $# -ge 2 ] || complain "nothing follows $1" ;;
+    --seeds | --limit | --env | --default | --fails-with | --at-least) [ $# -ge 2 ] || complain "nothing follows $1" ;;
     *) complain "unknown option '$1'" ;;
   esac
   case $1 in
     --seeds) whole "$1" "$2"; seeds=$2 ;;
     --limit) whole "$1" "$2"; limit=$2 ;;
-    --late) whole "$1" "$2"; late=$2 ;;
     --default)
       case $2 in
         [A-Za-z_]*=*) defaults="$defaults $2" ;;
@@ -88,8 +86,6 @@ done
 for setting in $defaults; do
   if ! env | grep -q "^${setting%%=*}="; then export "${setting?}"; settings="$settings$(quoted "$setting") "; fi
 done
-if env | grep -q '^DEVCOMM_SIM_STORE_DELAY='; then late=''; fi
-is_late() { [ -n "$late" ] && [ $(($1 % 2)) -eq 0 ]; } # SEED
 
 # The simulator's other settings, where they are set outside.
 for setting in $(env | grep -o '^DEVCOMM_SIM_[A-Z_]*=[^[:space:]]*' || true); do
@@ -102,7 +98,6 @@ for word in "$@"; do command="$command $(quoted "$word")"; done
 repeat() { # SEED
   case $settings in -u*) printf 'env ' ;; esac
   printf '%s' "$settings"
-  if is_late "$1"; then printf 'DEVCOMM_SIM_STORE_DELAY=%s ' "$late"; fi
   printf 'DEVCOMM_SIM_SEED=%s%s\n' "$1" "$command"
 }
 
@@ -119,7 +114,6 @@ while [ "$seed" -le "$last" ]; do
     break
   fi
   status=0
-  if is_late "$seed"; then export DEVCOMM_SIM_STORE_DELAY="$late"; else [ -z "$late" ] || unset DEVCOMM_SIM_STORE_DELAY; fi
   DEVCOMM_SIM_SEED=$seed timeout -k 5 "$left" "$@" >"$output" 2>&1 || status=$?
   if [ "$status" -eq 77 ] && [ "$seed" -eq "$first" ]; then
     cat "$output"

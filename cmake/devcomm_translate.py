@@ -119,6 +119,39 @@ def kernel_bodies(tokens):
                 break
 
 
+RESTRICTED = re.compile(r"(?=[^*]*\bconst\b)(?![^*]*\bvolatile\b)[^*&]*\*\s*(?:const\s+)?(?:__restrict__|__restrict)\s+(?:const\s+)?(\w+)")
+
+
+def restricted_parameters(tokens, brace):
+    """Names of the parameters `const T* __restrict__ p` of the kernel whose body begins at `brace`."""
+    close = before(tokens, brace)
+    if close < 0 or tokens[close].text != ")":
+        return set()
+    parameters, depth = [""], 0
+    for t in tokens[matching_back(tokens, close) + 1 : close]:
+        depth += t.text in ("(", "[", "{", "<")
+        depth -= t.text in (")", "]", "}", ">")
+        if t.text == "," and depth == 0:
+            parameters.append("")
+        else:
+            parameters[-1] += " " if t.kind in BLANK else t.text
+    return {m[1] for p in parameters if (m := RESTRICTED.fullmatch(p.strip()))}
+
+
+def restricted_reads(text):
+    """`p[i]` of a kernel's parameter `const T* __restrict__ p`, as the read by a cache that compilers may make of it."""
+    if "__restrict" not in text:
+        return text
+    tokens = tokens_of(text)
+    for begin, end in kernel_bodies(tokens):
+        names = restricted_parameters(tokens, begin)
+        for i in range(begin, end) if names else ():
+            if tokens[i].text in names and tokens[after(tokens, i)].text == "[" and (
+                    tokens[before(tokens, i)].text not in ("&", ".", "->", "::")):
+                tokens[i].text = f"::devcomm::simulator::detail::restrict_reads({tokens[i].text})"
+    return "".join(t.text for t in tokens)
+
+
 def cluster_dims(tokens):
     """Where `__cluster_dims__(...)` is in front of a kernel's body, and the body's brace."""
     bodies = [first for first, _ in kernel_bodies(tokens)]
@@ -281,7 +314,7 @@ def translate(text, leaves_macros=False):
             declarations.add("#include <devcomm/simulator/device/ptx_mma.hpp>")
         text = translate_ptx(text, declarations, leaves_macros) or text
         text = "".join(f"{each}\n" for each in sorted(declarations)) + ("#line 1\n" if declarations else "") + text
-    text = aligned_shared(rename_macros(pragmas_of_macros(text)))
+    text = restricted_reads(aligned_shared(rename_macros(pragmas_of_macros(text))))
     return translate_launches(text) or text
 
 

@@ -7,7 +7,7 @@ Sources and compiler options are given as to a compiler: -I DIR, -D NAME, -O LEV
 
 what runs (several may be given; plain and race where none is)
   --plain               the program, with its own check of results
-  --race                with the race detector; every second seed with late stores
+  --race                with the race detector and late stores
   --address             with AddressSanitizer and UndefinedBehaviorSanitizer
   --explore             in every interleaving of its kernels, with the race detector; for a few threads
 how often
@@ -477,7 +477,7 @@ class Runner:
             result["DEVCOMM_LSA_SIZE"] = str(run.ranks // o.hosts)
         if o.replay:
             result["DEVCOMM_SIM_REPLAY"] = o.replay
-        if run.mode == "race" and run.seed % 2 == 0 and not o.replay:
+        if run.mode == "race" and not o.replay:
             result.setdefault("DEVCOMM_SIM_STORE_DELAY", str(LATE_STORES))
         return result
 

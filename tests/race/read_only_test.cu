@@ -23,6 +23,22 @@ __global__ void hand_over_word(int* data, unsigned* flag, int* out) {
     *out = Cached ? __ldg(data) : *data;
   }
 }
+/// The same with the kernel's parameter restricted, of which `Other` is not.
+template <bool Other>
+__global__ void hand_over_restricted(int* data, unsigned* flag, int* out, const int* __restrict__ restricted,
+                                     const int* other) {
+  if (blockIdx.x == 0) {
+    *data = 1;
+    arch::store<memory_order::release, scope::system>(flag, 1u);
+  } else {
+    while (arch::load<memory_order::acquire, scope::system>(flag) == 0) {
+    }
+    *out = Other ? other[0] : restricted[0];
+  }
+}
+__global__ void double_restricted(const int* __restrict__ from, int* __restrict__ to) {
+  to[threadIdx.x] = from[threadIdx.x] * 2;
+}
 __global__ void write_and_read(int* data, unsigned*, int* out) {
   *data = 1;
   *out = __ldg(data);
@@ -67,6 +83,23 @@ TEST_CASE("__ldg of what another block writes meanwhile is reported, whatever or
   CHECK(simulator_test::contains(sim::last_race(), "use a plain load"));
   const memory_of_run plain;
   CHECK(plain.reports_after(hand_over_word<false>, {.grid = 2}) == 0);
+}
+
+TEST_CASE("a read by a kernel's const __restrict__ parameter counts as __ldg, and one by another pointer does not") {
+  const memory_of_run m;
+  const devcomm::launch_config two{.grid = 2};
+  REQUIRE(simulator_test::run(hand_over_restricted<true>, two, m.data, m.flag, m.out, m.data, m.data) == cudaSuccess);
+  CHECK(sim::race_reports() == 0);
+  devcomm::check_cuda(cudaMemset(m.flag, 0, 4), "cudaMemset");
+  REQUIRE(simulator_test::run(hand_over_restricted<false>, two, m.data, m.flag, m.out, m.data, m.data) == cudaSuccess);
+  CHECK(sim::race_reports() == 1);
+  CHECK(simulator_test::contains(sim::last_race(), "by a const __restrict__ pointer"));
+}
+
+TEST_CASE("restricted parameters of one memory are right where each thread reads before it writes") {
+  const memory_of_run m;
+  REQUIRE(simulator_test::run(double_restricted, {.block = 32}, m.data, m.data) == cudaSuccess);
+  CHECK(sim::race_reports() == 0);
 }
 
 TEST_CASE("__ldg of what the thread itself has written is reported") {

@@ -325,12 +325,12 @@ unsigned char devcomm_simulator_race_scope(unsigned char scope) {
 
 void devcomm_simulator_race_tells_launch(bool tells) { devcomm::simulator::race::self().tells_launch = tells; }
 
-void devcomm_simulator_race_read_only(const void* address, unsigned long bytes) {
+void devcomm_simulator_race_read_only(const void* address, unsigned long bytes, bool restricted) {
   namespace race = devcomm::simulator::race;
   race::detector& d = race::the_detector();
   const auto at = reinterpret_cast<uintptr_t>(address);
   if (!d.watches(at, bytes)) return;
   const race::guard hold;
-  d.read_only(race::self(), at, bytes, reinterpret_cast<uint64_t>(__builtin_return_address(0)));
+  d.read_only(race::self(), at, bytes, reinterpret_cast<uint64_t>(__builtin_return_address(0)), restricted);
 }
 }

@@ -100,7 +100,7 @@ bool detector::lacks_async_fence(const record& r, const record& now, const actor
   return epoch_of(after.fenced.async, r.group, r.lane()) < r.epoch && !of_ended_launch(r, after);
 }
 
-void detector::read_only(const actor& a, uintptr_t address, size_t bytes, uint64_t code) {
+void detector::read_only(const actor& a, uintptr_t address, size_t bytes, uint64_t code, bool restricted) {
   if (a.ignored > 0 || a.group == 0 || groups[a.group].width == 0) return;
   const uintptr_t end = address + bytes;
   for (uintptr_t at = address; at < end; at = at / 4 * 4 + 4) {
@@ -111,7 +111,8 @@ void detector::read_only(const actor& a, uintptr_t address, size_t bytes, uint64
     const record now = record::make(a.group, a.lane, a.epoch, code, 0, mask);
     size_of(code) = {code, bytes};
     p->at(at).for_each([&](const record& r) {
-      if (r.writes() && (r.bytes() & mask) != 0 && !known_done(r, a.at_launch)) report_not_coherent(r, now, at);
+      if (r.writes() && (r.bytes() & mask) != 0 && !known_done(r, a.at_launch))
+        report_not_coherent(r, now, at, restricted);
     });
   }
 }

@@ -93,7 +93,7 @@ class detector {
 
   void access(actor& a, uintptr_t address, size_t bytes, uint64_t kind, uint64_t code);
   /// A load that is not coherent: reports the writes since its kernel began, whatever orders them.
-  void read_only(const actor& a, uintptr_t address, size_t bytes, uint64_t code);
+  void read_only(const actor& a, uintptr_t address, size_t bytes, uint64_t code, bool restricted);
   /// The variable behind atomic operations of `device`.
   [[nodiscard]] variable& variable_at(uintptr_t address, int device);
 
@@ -123,7 +123,7 @@ class detector {
   void report_alias(const record& earlier, const record& now, uintptr_t address);
   /// A bulk copy after a write that it need not see.
   void report_async(const record& earlier, const record& now, uintptr_t address);
-  void report_not_coherent(const record& earlier, const record& now, uintptr_t address);
+  void report_not_coherent(const record& earlier, const record& now, uintptr_t address, bool restricted);
   void report_side(const record& now, uintptr_t address, const char* what, const char* advice);
   /// `by` frees memory. One of the accesses that it does not know to be over is reported, and those that come later.
   void end_memory(actor& by, uintptr_t base, size_t bytes);

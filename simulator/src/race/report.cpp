@@ -229,14 +229,17 @@ void detector::report_async(const record& earlier, const record& now, uintptr_t 
       "between the two, in the thread that wrote, before it tells others\n");
 }
 
-void detector::report_not_coherent(const record& earlier, const record& now, uintptr_t address) {
+void detector::report_not_coherent(const record& earlier, const record& now, uintptr_t address, bool restricted) {
   if (!is_news(reported, earlier, now)) return;
   std::string text = "devcomm simulator: data race (" + detail::how_to_repeat() + ") at " + describe(address) + "\n";
-  text += "  read of " + std::to_string(size_of(now.code()).bytes) + " bytes by __ldg, by " + describe(now) + "\n" +
-          where(now);
+  text += "  read of " + std::to_string(size_of(now.code()).bytes) + " bytes by " +
+          (restricted ? "a const __restrict__ pointer" : "__ldg") + ", by " + describe(now) + "\n" + where(now);
   text +=
       "  written since that kernel began: " + what_did(earlier) + " by " + describe(earlier) + "\n" + where(earlier);
-  say(text + "  __ldg may return what its cache has from before, whatever orders the two: use a plain load\n");
+  say(text + (restricted
+                  ? "  compilers load it by a cache that may have what was there before, whatever orders the two: "
+                    "leave __restrict__ out, or read what changes by another pointer\n"
+                  : "  __ldg may return what its cache has from before, whatever orders the two: use a plain load\n"));
 }
 
 void detector::end_memory(actor& by, uintptr_t base, size_t bytes) {

@@ -25,18 +25,21 @@ enum class atomic_scope : unsigned char { block = 1, device = 2, system = 3, clu
 extern "C" __attribute__((weak)) unsigned char devcomm_simulator_race_scope(unsigned char scope);
 /// Until false follows, atomic operations of the calling thread publish what was known when its kernel began.
 extern "C" __attribute__((weak)) void devcomm_simulator_race_tells_launch(bool tells);
-/// A load follows of memory that must not change while the kernel runs.
-extern "C" __attribute__((weak)) void devcomm_simulator_race_read_only(const void* address, unsigned long bytes);
+/// A load follows of memory that must not change while the kernel runs; `restricted`: by a const __restrict__ pointer.
+extern "C" __attribute__((weak)) void devcomm_simulator_race_read_only(const void* address, unsigned long bytes,
+                                                                       bool restricted);
 #endif
 
 namespace devcomm::simulator::detail {
 
-__attribute__((always_inline)) inline void read_only(const void* address, unsigned long bytes) {
+__attribute__((always_inline)) inline void read_only(const void* address, unsigned long bytes,
+                                                     bool restricted = false) {
 #if defined(DEVCOMM_SIMULATOR_SCOPES)
-  if (devcomm_simulator_race_read_only != nullptr) devcomm_simulator_race_read_only(address, bytes);
+  if (devcomm_simulator_race_read_only != nullptr) devcomm_simulator_race_read_only(address, bytes, restricted);
 #else
   static_cast<void>(address);
   static_cast<void>(bytes);
+  static_cast<void>(restricted);
 #endif
 }
 

@@ -64,6 +64,30 @@ __attribute__((always_inline)) inline T __ldg(const T* p) {
   return *p;
 }
 
+namespace devcomm::simulator::detail {
+
+/// What `p[i]` is where `p` is a kernel's parameter `const T* __restrict__ p`: compilers may take `__ldg` for it.
+template <class T>
+struct restricted {
+  const T* pointer;
+  template <class Index>
+  __attribute__((always_inline)) const T& operator[](Index i) const {
+    if constexpr (std::is_trivially_copyable_v<T>) read_only(pointer + i, sizeof(T), true);
+    return pointer[i];
+  }
+};
+template <class T>
+__attribute__((always_inline)) inline restricted<T> restrict_reads(const T* p) {
+  return {p};
+}
+/// Another variable with the parameter's name.
+template <class T>
+__attribute__((always_inline)) inline T& restrict_reads(T& other) {
+  return other;
+}
+
+}  // namespace devcomm::simulator::detail
+
 /// Of what kind of memory an address is. Those of shared memory count from where the block's begins.
 inline unsigned __isShared(const void* p) { return devcomm::simulator::detail::shared_of_block.contains(p); }
 inline unsigned __isLocal(const void* p) { return devcomm::simulator::detail::stacks_of_block.contains(p); }
