@@ -606,4 +606,53 @@ TEST_CASE("a context, signal or counter past the last is misuse, which says of h
   });
 }
 
+namespace {
+
+/// Rank 0 puts to ranks 1 and 2, and counts how often it finds the second undone after the first is done.
+__global__ void put_to_both(device_comm comm, gin::context_handle contexts, sym_ptr<std::uint32_t> data,
+                            std::uint64_t* polls) {
+  gin::context net{thread{}, comm, contexts, 0};
+  if (comm.rank != 0) {  // others run meanwhile
+    for (int i = 0; i < 5000; ++i) static_cast<void>(clock64());
+    net.wait_signal(0, 1);
+    return;
+  }
+  for (std::uint32_t peer = 1; peer <= 2; ++peer)
+    net.put(static_cast<int>(peer), data, data, 1, gin::signal_add{0}, gin::counter_increment{peer - 1});
+  net.wait_counter(0, 1);
+  while (net.read_counter(1) == 0) ++*polls;
+}
+
+/// The most such polls of 20 seeds.
+std::uint64_t most_polls(const char* schedule) {
+  std::uint64_t most = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    simulator::set_schedule(schedule);
+    simulator::set_seed(seed);
+    test::on_ranks(3, [&](host::communicator& comm) {
+      auto needs = comm.requirements();
+      const auto contexts = needs.add(gin::contexts{.world = comm.world(), .count = 1, .signals = 1, .counters = 2});
+      const auto device_comm = comm.create_device_comm(needs);
+      const auto data = comm.allocate(4);
+      const test::device_array<std::uint64_t> polls(1);
+      launch(put_to_both, {.stream = cudaStreamPerThread}, device_comm.get(), contexts, data.pointer<std::uint32_t>(),
+             polls.get());
+      test::finish("put_to_both");
+      if (comm.rank() == 0) most = std::max(most, polls.read()[0]);
+      comm.barrier();
+    });
+  }
+  simulator::set_schedule("random");
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("under slow_rank the network keeps what goes to one peer back, while others get theirs") {
+  const std::uint64_t at_random = most_polls("random");
+  const std::uint64_t lagging = most_polls("slow_rank");
+  INFO("polls at random " << at_random << ", with lagging peers " << lagging);
+  CHECK(lagging > 2 * at_random);
+}
+
 #endif

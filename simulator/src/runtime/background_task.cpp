@@ -86,8 +86,8 @@ class background_task final : public host::detail::background_task, public backg
 
   [[nodiscard]] bool step(random_choice& random) override {
     return call([&](uint32_t count, const describe_step& what) {
-      const uint32_t chosen = random.below(count);
-      if (sanitizer::exact()) begin(what(chosen));
+      const uint32_t chosen = choose(random, count, what);
+      if (sanitizer::exact() && chosen != host::detail::no_step) begin(what(chosen));
       return chosen;
     });
   }
@@ -134,6 +134,26 @@ class background_task final : public host::detail::background_task, public backg
   }
 
  private:
+  /// Where ranks lag, what goes to some peers, by the seed, is held back again and again, as on a network of which one
+  /// path is busy.
+  uint32_t choose(random_choice& random, uint32_t count, const describe_step& what) {
+    const uint32_t chosen = random.below(count);
+    const engine& e = the_engine();
+    const auto lags = [&](const network_step& step) {
+      const uint64_t pair = uint64_t{step.peer} << 32 | static_cast<uint32_t>(rank);
+      return step.what != network_step::kind::take && (random_choice(e.config.seed ^ pair).next() & 1) != 0;
+    };
+    if (e.order.kind() != schedule_kind::slow_rank || !lags(what(chosen))) return chosen;
+    constexpr uint32_t at_once = 64;  // steps of such peers, between two times that they wait
+    if (held_ == 0) held_ = at_once + (16u << random.below(10));
+    if (--held_ < at_once) return chosen;
+    for (uint32_t i = 1; i < count; ++i) {
+      const uint32_t other = (chosen + i) % count;
+      if (!lags(what(other))) return other;
+    }
+    return host::detail::no_step;
+  }
+
   bool call(const host::detail::choose_next& choose) {
     running_identity = identity_;
     const bool any = work_.step(choose);
@@ -155,6 +175,7 @@ class background_task final : public host::detail::background_task, public backg
   host::detail::restore_state restore_;
   operation_identities operations_;
   network_step begun_{};
+  uint32_t held_ = 0;
   void* identity_;
   sanitizer::cell over_;
 };
