@@ -1,6 +1,6 @@
-/// What race detection costs: `scale THREADS` lets 64 blocks' worth of simulated threads, 8 ranks of them,
-/// hand data round by shared memory, by atomics and across the grid, without a race. Prints time and memory.
-#include <cooperative_groups.h>
+/// What simulation costs: `scale [BLOCKS THREADS [COUNT]]` lets 8 GPUs with so many blocks of so many threads, 4 of 128
+/// unless given, sum COUNT floats, 65,536 unless given, by a one-shot all-reduce. Prints time and memory.
+#include <devcomm/arch/arch.cuh>
 #include <devcomm/launch.hpp>
 #include <devcomm/simulator/simulator.hpp>
 
@@ -9,49 +9,88 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <vector>
+
+using devcomm::memory_order;
+using devcomm::scope;
+namespace arch = devcomm::arch;
 
 namespace {
 
-constexpr unsigned threads_per_block = 128;
-constexpr unsigned rounds = 3;
+constexpr unsigned gpus = 8;
 
-__global__ void hand_round(int* data, unsigned* counter, int* out) {
-  __shared__ int slots[threads_per_block];
-  const auto grid = cooperative_groups::this_grid();
-  const unsigned me = blockIdx.x * blockDim.x + threadIdx.x;
-  const unsigned all = gridDim.x * blockDim.x;
-  int sum = 0;
-  for (unsigned round = 0; round < rounds; ++round) {
-    data[me] = static_cast<int>(me + round);
-    slots[threadIdx.x] = static_cast<int>(round);
-    __syncthreads();
-    sum += slots[(threadIdx.x + 1) % blockDim.x];
-    __atomic_fetch_add(counter, 1u, __ATOMIC_ACQ_REL);
-    grid.sync();
-    for (unsigned i = 1; i <= 8; ++i) sum += data[(me + i * 131) % all];
-    grid.sync();
+struct all_gpus {
+  float* in[gpus];
+  unsigned* flags[gpus];  ///< two for each block and peer
+};
+
+/// With the same block of all GPUs; `which` of a block's flags.
+__device__ void barrier(const all_gpus& all, unsigned gpu, unsigned which) {
+  __syncthreads();
+  if (threadIdx.x < gpus) {
+    const unsigned first = (which * gridDim.x + blockIdx.x) * gpus;
+    arch::store<memory_order::release, scope::system>(all.flags[threadIdx.x] + first + gpu, 1u);
+    while (arch::load<memory_order::acquire, scope::system>(all.flags[gpu] + first + threadIdx.x) == 0) {
+    }
   }
-  out[me] = sum;
+  __syncthreads();
+}
+
+__global__ void one_shot(all_gpus all, float* out, unsigned gpu, unsigned count) {
+  barrier(all, gpu, 0);
+  for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
+    float sum = 0;
+    for (const float* const in : all.in) sum += in[i];
+    out[i] = sum;
+  }
+  barrier(all, gpu, 1);
+}
+
+template <class T>
+T* allocate(unsigned count, T value) {
+  T* memory = nullptr;
+  const std::vector<T> values(count, value);
+  devcomm::check_cuda(cudaMalloc(reinterpret_cast<void**>(&memory), count * sizeof(T)), "cudaMalloc");
+  devcomm::check_cuda(cudaMemcpy(memory, values.data(), count * sizeof(T), cudaMemcpyDefault), "cudaMemcpy");
+  return memory;
+}
+
+unsigned argument(int count, char** arguments, int index, unsigned otherwise) {
+  return count > index ? static_cast<unsigned>(std::atoi(arguments[index])) : otherwise;
 }
 
 }  // namespace
 
-int main(int count, char** arguments) {
-  const unsigned threads = count == 2 ? static_cast<unsigned>(std::atoi(arguments[1])) : 4096;
-  const unsigned blocks = threads / threads_per_block;
-  int* data = nullptr;
-  int* out = nullptr;
-  unsigned* counter = nullptr;
-  devcomm::check_cuda(cudaMalloc(&data, threads * sizeof(int)), "cudaMalloc");
-  devcomm::check_cuda(cudaMalloc(&out, threads * sizeof(int)), "cudaMalloc");
-  devcomm::check_cuda(cudaMalloc(&counter, sizeof(unsigned)), "cudaMalloc");
-  devcomm::check_cuda(cudaMemset(counter, 0, sizeof(unsigned)), "cudaMemset");
+int main(int given, char** arguments) {
+  const unsigned blocks = argument(given, arguments, 1, 4);
+  const unsigned threads = argument(given, arguments, 2, 128);
+  const unsigned count = argument(given, arguments, 3, 65536);
+  all_gpus all{};
+  float* out[gpus] = {};
+  for (unsigned gpu = 0; gpu < gpus; ++gpu) {
+    devcomm::check_cuda(cudaSetDevice(static_cast<int>(gpu)), "cudaSetDevice");
+    all.in[gpu] = allocate(count, static_cast<float>(gpu));
+    all.flags[gpu] = allocate(2 * blocks * gpus, 0u);
+    out[gpu] = allocate(count, 0.0f);
+  }
   const auto begin = std::chrono::steady_clock::now();
-  devcomm::launch(hand_round, {.grid = blocks, .block = threads_per_block, .cooperative = true}, data, counter, out);
-  devcomm::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  for (unsigned gpu = 0; gpu < gpus; ++gpu) {
+    devcomm::check_cuda(cudaSetDevice(static_cast<int>(gpu)), "cudaSetDevice");
+    devcomm::launch(one_shot, {.grid = blocks, .block = threads}, all, out[gpu], gpu, count);
+  }
+  unsigned wrong = 0;
+  for (unsigned gpu = 0; gpu < gpus; ++gpu) {
+    devcomm::check_cuda(cudaSetDevice(static_cast<int>(gpu)), "cudaSetDevice");
+    devcomm::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  for (const float* const result : out) {
+    std::vector<float> values(count);
+    devcomm::check_cuda(cudaMemcpy(values.data(), result, count * sizeof(float), cudaMemcpyDefault), "cudaMemcpy");
+    for (const float value : values) wrong += value != gpus * (gpus - 1) / 2.0f ? 1 : 0;
+  }
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
-  std::printf("%u threads: %.2f s, %ld MB\n", threads, seconds.count(), used.ru_maxrss / 1024);
-  return devcomm::simulator::race_reports() == 0 ? 0 : 1;
+  std::printf("8 x %u x %u threads: %.2f s, %ld MB\n", blocks, threads, seconds.count(), used.ru_maxrss / 1024);
+  return wrong == 0 && devcomm::simulator::race_reports() == 0 ? 0 : 1;
 }

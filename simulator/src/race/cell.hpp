@@ -4,15 +4,17 @@
 
 #include "race/record.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <unordered_map>
 #include <vector>
 
 namespace devcomm::simulator::race {
 
-/// Two records in place; more of them in lists by kind, so that a thread that does the same
-/// as thousands before it visits none of theirs.
+/// Two records in place; up to sixteen in an array, as where each rank reads what one has written; more of them in
+/// lists by kind, so that a thread that does the same as thousands before it visits none of theirs.
 class cell {
  public:
   /// Records `now`. `ordered(r)`: whether `r` happens before it; `race(r)` is called for each record
@@ -26,8 +28,22 @@ class cell {
 
  private:
   static constexpr uint32_t in_lists = ~uint32_t{0} >> 1;  // as the group of the first slot
-  static constexpr std::size_t few = 32;                   // records to scan rather than find by key
+  static constexpr uint32_t in_array = in_lists - 1;
+  static constexpr std::size_t few = 32;  // records to scan rather than find by key
 
+  struct array {
+    static constexpr uint32_t least = 4, most = 16;
+    uint32_t count;
+    uint32_t capacity;
+    record records[1];  // and more
+
+    [[nodiscard]] static array* make(uint32_t capacity) {
+      auto* const made = static_cast<array*>(::operator new(sizeof(array) + (capacity - 1) * sizeof(record)));
+      made->count = 0;
+      made->capacity = capacity;
+      return made;
+    }
+  };
   struct list {
     std::vector<record> records;
     std::size_t prune_at = 4;
@@ -41,6 +57,24 @@ class cell {
   [[nodiscard]] static uint32_t kind_of(const record& r) { return static_cast<uint32_t>(r.how >> 4 & 7); }
   [[nodiscard]] bool spilled() const { return slots_[0].group == in_lists; }
   [[nodiscard]] lists* spill() const { return reinterpret_cast<lists*>(slots_[0].how); }
+  [[nodiscard]] bool has_array() const { return slots_[0].group == in_array; }
+  [[nodiscard]] array* own_array() const { return reinterpret_cast<array*>(slots_[0].how); }
+  void point_to(void* place, uint32_t kind) {
+    slots_[0] = slots_[1] = record();
+    slots_[0].how = reinterpret_cast<uint64_t>(place);
+    slots_[0].group = kind & in_lists;
+  }
+  /// Whether the same was recorded in the same epoch, so that what came in between was compared with it. Not of atomic
+  /// changes: who found the value of an earlier one may access the word, and a later one still races with that.
+  [[nodiscard]] bool knows(const record& now) const {
+    if (now.is_atomic() && now.writes()) return false;
+    if (!has_array()) return slots_[0] == now || slots_[1] == now;
+    const array& all = *own_array();
+    return std::find(all.records, all.records + all.count, now) != all.records + all.count;
+  }
+  template <class Ordered, class Race>
+  void access_array(const record& now, Ordered ordered, Race race);
+  void add_to_array(const record& now);
   template <class Ordered, class Race>
   void access_lists(const record& now, Ordered ordered, Race race);
   static void add(list& l, const record& r) {
@@ -58,7 +92,11 @@ static_assert(sizeof(cell) == 32);
 
 template <class Ordered, class Race>
 void cell::access(const record& now, Ordered ordered, Race race) {
-  if (slots_[0] == now || slots_[1] == now) return;
+  if (knows(now)) return;
+  if (has_array()) {
+    access_array(now, ordered, race);
+    return;
+  }
   if (spilled()) {
     access_lists(now, ordered, race);
     return;
@@ -80,12 +118,58 @@ void cell::access(const record& now, Ordered ordered, Race race) {
     *room = now;
     return;
   }
-  auto* all = new lists;
-  for (const record& r : {slots_[0], slots_[1], now}) add(all->of[kind_of(r)], r);
-  slots_[0] = record();
-  slots_[1] = record();
-  slots_[0].how = reinterpret_cast<uint64_t>(all);
-  slots_[0].group = in_lists;
+  array* const all = array::make(array::least);
+  for (const record& r : {slots_[0], slots_[1], now}) all->records[all->count++] = r;
+  point_to(all, in_array);
+}
+
+template <class Ordered, class Race>
+void cell::access_array(const record& now, Ordered ordered, Race race) {
+  array& all = *own_array();
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < all.count; ++i) {
+    const record old = all.records[i];
+    const bool matters = conflict(old, now);
+    // As in lists, atomic accesses of other threads stay: who has found the value of a later one is ordered with that
+    // one alone.
+    const bool covered = old.is_atomic() && now.is_atomic() ? old.key() == now.key() : covers(now, old);
+    bool drop = false;
+    if (matters || covered) {
+      const bool before = ordered(old);
+      if (!before && matters) race(old);
+      drop = covered && before;
+    }
+    if (!drop) all.records[kept++] = old;
+  }
+  all.count = kept;
+  add_to_array(now);
+}
+
+inline void cell::add_to_array(const record& now) {
+  array* all = own_array();
+  if (all->count < 2) {
+    const record only = all->count == 1 ? all->records[0] : now;
+    const record other = all->count == 1 ? now : record();
+    ::operator delete(all);
+    slots_[0] = only;
+    slots_[1] = other;
+    return;
+  }
+  if (all->count == array::most) {
+    auto* const more = new lists;
+    for (uint32_t i = 0; i < all->count; ++i) add(more->of[kind_of(all->records[i])], all->records[i]);
+    add(more->of[kind_of(now)], now);
+    ::operator delete(all);
+    point_to(more, in_lists);
+    return;
+  }
+  if (all->count == all->capacity) {
+    array* const larger = array::make(2 * all->capacity);
+    for (uint32_t i = 0; i < all->count; ++i) larger->records[larger->count++] = all->records[i];
+    ::operator delete(all);
+    point_to(all = larger, in_array);
+  }
+  all->records[all->count++] = now;
 }
 
 template <class Ordered, class Race>
@@ -146,6 +230,10 @@ inline bool cell::replace(list& l, const record& now) {
 
 template <class Visit>
 void cell::for_each(Visit visit) const {
+  if (has_array()) {
+    for (uint32_t i = 0; i < own_array()->count; ++i) visit(own_array()->records[i]);
+    return;
+  }
   if (!spilled()) {
     for (const record& r : slots_) {
       if (!r.empty()) visit(r);
@@ -158,6 +246,7 @@ void cell::for_each(Visit visit) const {
 }
 
 inline std::size_t cell::records() const {
+  if (has_array()) return own_array()->count;
   if (!spilled()) return (slots_[0].empty() ? 0u : 1u) + (slots_[1].empty() ? 0u : 1u);
   std::size_t sum = 0;
   for (const list& l : spill()->of) sum += l.records.size();
@@ -177,6 +266,7 @@ inline void cell::unspill() {
 
 inline void cell::clear() {
   if (spilled()) delete spill();
+  if (has_array()) ::operator delete(own_array());
   slots_[0] = record();
   slots_[1] = record();
 }

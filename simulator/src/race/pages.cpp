@@ -5,21 +5,54 @@
 #include <algorithm>
 #include <cstdlib>
 #include <new>
+#include <vector>
 
 namespace devcomm::simulator::race {
+namespace {
+
+/// Cells of pages, in huge pages of the system: threads that take turns access them in any order, and half of the time
+/// would go into address translation. All calls with the detector's guard.
+class cell_pool {
+ public:
+  /// Empty cells of a page.
+  [[nodiscard]] cell* take() {
+    if (free_.empty()) grow();
+    cell* const last = free_.back();
+    free_.pop_back();
+    return last;
+  }
+  void give_back(cell* empty) { free_.push_back(empty); }
+
+ private:
+  void grow() {
+    constexpr size_t huge = size_t{2} << 20;
+    void* const mapped = mmap(nullptr, 2 * huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) throw std::bad_alloc();
+    const auto begin = (reinterpret_cast<uintptr_t>(mapped) + huge - 1) / huge * huge;
+    madvise(reinterpret_cast<void*>(begin), huge, MADV_HUGEPAGE);
+    auto* const all = reinterpret_cast<cell*>(begin);  // zeros are empty cells
+    for (size_t i = huge / sizeof(cell); i != 0; i -= page::cells) free_.push_back(all + i - page::cells);
+  }
+
+  std::vector<cell*> free_;
+};
+
+cell_pool& pool_of_cells() {
+  static auto& only = *new cell_pool;  // outlives all static objects
+  return only;
+}
+
+}  // namespace
 
 page::~page() {
   std::free(replaced_);
   if (cells_ == nullptr) return;
   for (uintptr_t i = 0; i < cells; ++i) cells_[i].clear();
-  std::free(cells_);
+  pool_of_cells().give_back(cells_);
 }
 
 cell& page::at(uintptr_t address) {
-  if (cells_ == nullptr) {
-    cells_ = static_cast<cell*>(std::calloc(cells, sizeof(cell)));  // zeros are empty cells
-    if (cells_ == nullptr) throw std::bad_alloc();
-  }
+  if (cells_ == nullptr) cells_ = pool_of_cells().take();
   return cells_[address % bytes / 4];
 }
 
