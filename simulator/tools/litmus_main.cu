@@ -31,7 +31,7 @@ class ground {
     check(cudaMalloc(reinterpret_cast<void**>(&memory_.words), words * 4), "cudaMalloc");
     check(cudaMalloc(reinterpret_cast<void**>(&memory_.registers), registers() * 4), "cudaMalloc");
     check(cudaMalloc(reinterpret_cast<void**>(&arrived_), static_cast<std::size_t>(instances) * 4), "cudaMalloc");
-    for (int gpu = 0; gpu < most_gpus; ++gpu) {
+    for (int gpu = 0; gpu < max_gpus; ++gpu) {
       check(cudaSetDevice(gpu % devices_), "cudaSetDevice");
       if (gpu > 0 && gpu < devices_) check(cudaDeviceEnablePeerAccess(0, 0), "cudaDeviceEnablePeerAccess");
       check(cudaStreamCreateWithFlags(&streams_[gpu], cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
@@ -65,7 +65,7 @@ class ground {
   }
 
  private:
-  static constexpr int most_gpus = litmus::max_threads;
+  static constexpr int max_gpus = litmus::max_threads;
 
   [[nodiscard]] std::size_t registers() const {
     return static_cast<std::size_t>(instances_ * litmus::memory::registers_each);
@@ -89,7 +89,7 @@ class ground {
   int devices_ = 0;
   litmus::memory memory_{};
   std::uint32_t* arrived_ = nullptr;
-  cudaStream_t streams_[most_gpus] = {};
+  cudaStream_t streams_[max_gpus] = {};
   std::vector<std::uint32_t> words_;
   std::vector<std::uint32_t> registers_;
 };

@@ -624,7 +624,7 @@ __global__ void put_to_both(device_comm comm, gin::context_handle contexts, sym_
 }
 
 /// The most such polls of 20 seeds.
-std::uint64_t most_polls(const char* schedule) {
+std::uint64_t max_polls(const char* schedule) {
   std::uint64_t most = 0;
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     simulator::set_schedule(schedule);
@@ -649,8 +649,8 @@ std::uint64_t most_polls(const char* schedule) {
 }  // namespace
 
 TEST_CASE("under slow_rank the network keeps what goes to one peer back, while others get theirs") {
-  const std::uint64_t at_random = most_polls("random");
-  const std::uint64_t lagging = most_polls("slow_rank");
+  const std::uint64_t at_random = max_polls("random");
+  const std::uint64_t lagging = max_polls("slow_rank");
   INFO("polls at random " << at_random << ", with lagging peers " << lagging);
   CHECK(lagging > 2 * at_random);
 }
