@@ -16,7 +16,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
-all_stages=(checks release compilers race mutation thread address tidy compile_time)
+all_stages=(checks release compilers race mutation thread address tidy compile_time docs_site)
 quick_stages=(checks quick)
 left_out=()
 case ${1:-quick} in
@@ -28,7 +28,7 @@ case ${1:-quick} in
       "  soak,package,docs}: scripts/test.sh release"
       "other compilers than the default one: scripts/test.sh compilers"
       "race detector, mutants, ThreadSanitizer, AddressSanitizer, clang-tidy: scripts/test.sh race mutation thread address tidy"
-      "the compile-time budget: scripts/test.sh compile_time"
+      "the compile-time budget, the documentation as a site: scripts/test.sh compile_time docs_site"
       "all of these: scripts/test.sh full"
     )
     ;;
@@ -187,6 +187,8 @@ stage_compile_time() {
   fi
   CUDA_HOME=$cuda_root scripts/measure_compile_time.sh
 }
+
+stage_docs_site() { scripts/docs_site.sh; }
 
 mkdir -p build
 summary=()

@@ -63,16 +63,16 @@ DEVCOMM_HOST_DEVICE constexpr uint64_t hierarchical_scratch(uint64_t count, int 
 /// The reduction of all inputs in every output. The vector has a piece for each rank. Inside an LSA team, each rank
 /// reduces the pieces of its rail from all inputs of the team, and puts each of these partial results to the rank of
 /// its rail that the piece belongs to; that one reduces what came from all teams, stores the result to the outputs of
-/// its team and puts it to those of its rail, who store it to the outputs of theirs. With `h` LSA teams a rank sends `2
-/// * (h - 1)` pieces over the network, the least that is possible, in two trips however many teams there are; a ring
+/// its team and puts it to those of its rail, who store it to the outputs of theirs. With `h` LSA teams a rank sends
+/// `2 * (h - 1)` pieces over the network, the least that is possible, in two trips however many teams there are; a ring
 /// takes `2 * (h - 1)` trips. Two barriers of all ranks, two of the rail.
 ///
 ///     const auto scratch = needs.add(
 ///         gin::buffer<float>{collective::hierarchical_scratch<float>(count, comm.size(), comm.lsa().size)});
 ///
 ///     collective::barrier_session barrier{block{}, comm, contexts, gin::one_context(0), blockIdx.x};
-///     collective::all_reduce_hierarchical<float>(barrier, tensor, tensor, gin::memory_of(comm, scratch), count,
-///     sum{});
+///     const auto middle = gin::memory_of(comm, scratch);
+///     collective::all_reduce_hierarchical<float>(barrier, tensor, tensor, middle, count, sum{});
 ///
 /// `input` and `output` may be the same memory; `scratch` is neither. Elements accumulate in `accumulator_t<T>`, first
 /// in the order of the ranks of a team, then, rounded to `T`, in the order of the teams; each is computed once, so all
