@@ -615,7 +615,13 @@ class Result:
 
     def __init__(self, test):
         self.test = test
-        self.verdict = model.judge(test)
+        try:
+            self.verdict = model.judge(test)
+        except model.TooLarge:
+            raise BadTest(
+                f"{test.path}: too many executions: more than {model.MOST_WRITES - 1} "
+                f"stores to a location, or {model.CANDIDATES} choices in all; leave accesses or threads out"
+            ) from None
         outcomes = self.verdict.outcomes
         if test.filter:
             outcomes = {o for o in outcomes if test.filter.of(dict(o))}
@@ -706,10 +712,10 @@ def main():
     try:
         options = Options(sys.argv[1:])
         tests = [read(f) for f in options.files]
+        gpu_rounds = (options.rounds or GPU_ROUNDS) if options.gpu else None
+        results = run(tests, options.simulates, options.rounds or SIMULATED_ROUNDS, gpu_rounds, options.verbose)
     except BadTest as problem:
         fail(2, problem)
-    gpu_rounds = (options.rounds or GPU_ROUNDS) if options.gpu else None
-    results = run(tests, options.simulates, options.rounds or SIMULATED_ROUNDS, gpu_rounds, options.verbose)
     for result in results:
         print(result.text())
         if options.verbose:

@@ -10,6 +10,12 @@ import itertools
 SCOPES = ("cta", "cluster", "gpu", "sys")
 LOOPS = 3  # backward branches that a thread takes at most; longer executions are left out
 WORD = 1 << 32
+CANDIDATES = 500000  # choices of stores for loads, and of orders of stores, that are judged at most, in half a minute
+MOST_WRITES = 8  # of a location, its first value among them
+
+
+class TooLarge(Exception):
+    pass
 
 
 class Thread:
@@ -192,6 +198,7 @@ class Candidate:
 
     def __init__(self, program, events):
         self.program, self.events, self.size = program, events, len(events)
+        self.judged = 0
         for number, event in enumerate(events):
             event.number = number
         self.reads = [e for e in events if e.kind == "R"]
@@ -288,6 +295,7 @@ class Candidate:
             for order in itertools.permutations(fences)
         }
         for chosen in itertools.product(*choices):
+            self.count()
             rf = [(w.number, r.number) for w, r in zip(chosen, self.reads)]
             if not Relation(self.size, rf + depends).acyclic():
                 continue  # out of thin air
@@ -313,12 +321,20 @@ class Candidate:
                     if a is not b and cause.has(a.number, b.number)
                 ]
                 for coherences in itertools.product(*coherence_choices):
+                    self.count()
                     co = Relation(self.size, [p for pairs in coherences for p in pairs] + forced).closed()
                     if co.acyclic() and self.consistent(rf, co, cause):
                         yield co, cause
 
+    def count(self):
+        self.judged += 1
+        if self.judged > CANDIDATES:
+            raise TooLarge
+
     def coherences(self, writes):
         """Each way to order the pairs of writes of one location that are morally strong."""
+        if len(writes) > MOST_WRITES:
+            raise TooLarge
         found = set()
         for order in itertools.permutations(writes[1:]):
             order = (writes[0], *order)  # the initial value comes first
@@ -424,6 +440,7 @@ def judge(program):
     verdict = Verdict()
     values = values_of(program)
     each = [paths(program, thread, values) for thread in range(len(program.threads))]
+    judged = 0
     for chosen in itertools.product(*each):
         initial = [
             Event(None, "W", order="relaxed", scope="sys", name=location, location=location, value=value)
@@ -452,4 +469,7 @@ def judge(program):
                     verdict.race = found and tuple(
                         f"{program.threads[e.thread].name}'s line {e.instruction.line}" for e in found[0]
                     )
+            judged += candidate.judged
+            if judged > CANDIDATES:
+                raise TooLarge
     return verdict
