@@ -13,7 +13,7 @@ expression of the report:
     //   seen in: where it was public
     //   race: data race .* variable
 
-`// options: --ranks 2` are further options of all its runs. WILD_SEEDS is the number of seeds: 6, and 20 for a table.
+`// options: --ranks 2` are further options of all its runs. WILD_SEEDS is the number of seeds: 4, and 20 for a table.
 The right program runs with as many plain and under the race detector, and 50 for a table.
 """
 import concurrent.futures
@@ -154,7 +154,7 @@ def main():
     programs = [Program(p) for p in sorted(HERE.glob("*.cu")) if not sys.argv[3:] or p.stem in sys.argv[3:]]
     if not programs:
         sys.exit("there is no such program")
-    seeds = int(os.environ.get("WILD_SEEDS", "6" if sys.argv[1] == "check" else "20"))
+    seeds = int(os.environ.get("WILD_SEEDS", "4" if sys.argv[1] == "check" else "20"))
     simulate = installed() if sys.argv[2] == "install" else sys.argv[2]
     sys.exit({"check": check, "table": table}[sys.argv[1]](simulate, programs, seeds))
 
