@@ -38,11 +38,6 @@ expect() { # STATUS TEXT OPTION... -- PROGRAM; TEXT '' is any
 
   expect 0 'all passed' --default ONE=1 --env TWO=2 --default TWO=3 -- sh -c '[ "$ONE$TWO" = 12 ]'
   expect 1 '-- to repeat: ONE=1 DEVCOMM_SIM_SEED=1 false' --default ONE=1 -- false
-  late='[ -z "${DEVCOMM_SIM_STORE_DELAY:-}" ] || { echo "late $DEVCOMM_SIM_STORE_DELAY"; exit 3; }'
-  expect 1 '-- failed with 4 of 8 seeds: 2 4 6 8' --late 1024 -- sh -c "$late"
-  expect 1 '-- to repeat: DEVCOMM_SIM_STORE_DELAY=1024 DEVCOMM_SIM_SEED=2 sh' --late 1024 -- sh -c "$late"
-  expect 0 'all passed' --late 1024 --env DEVCOMM_SIM_STORE_DELAY=7 -- sh -c '[ "$DEVCOMM_SIM_STORE_DELAY" = 7 ]'
-  expect 2 "--late takes a whole number; it has 'long'" --late long -- true
 
   expect 2 "unknown option '--seed'" --seed 3 -- true
   expect 2 "--seeds takes a whole number; it has 'many'" --seeds many -- true
