@@ -132,7 +132,8 @@ void cell::access_array(const record& now, Ordered ordered, Race race) {
     const bool matters = conflict(old, now);
     // As in lists, atomic accesses of other threads stay: who has found the value of a later one is ordered with that
     // one alone.
-    const bool covered = old.is_atomic() && now.is_atomic() ? old.key() == now.key() : covers(now, old);
+    const bool of_others = old.is_atomic() && now.is_atomic() && (old.group != now.group || old.lane() != now.lane());
+    const bool covered = !of_others && covers(now, old);
     bool drop = false;
     if (matters || covered) {
       const bool before = ordered(old);
