@@ -41,7 +41,7 @@ ALLOWED_ORDERS = {
 OPERATIONS = ("add", "exch", "cas", "and", "or", "xor", "min", "max", "inc", "dec")
 TYPES = ("u32", "s32", "b32")
 SPACES = ("global",)
-MOST_THREADS, MOST_WORDS = 8, 16  # as in devcomm_litmus.hpp
+MAX_THREADS, MAX_WORDS = 8, 16  # as in devcomm_litmus.hpp
 
 
 class BadTest(Exception):
@@ -155,9 +155,9 @@ class Test:
                 if i.kind in ("goto", "beq", "bne") and i.target not in labels:
                     raise BadTest(f"{self.path}:{i.line}: {thread.name} has no label {i.target}")
         for what, count, most in (
-            ("threads", len(self.threads), MOST_THREADS),
-            ("locations", len(self.initial), MOST_WORDS),
-            ("registers of a thread", max(len(registers(t)) for t in self.threads), MOST_WORDS),
+            ("threads", len(self.threads), MAX_THREADS),
+            ("locations", len(self.initial), MAX_WORDS),
+            ("registers of a thread", max(len(registers(t)) for t in self.threads), MAX_WORDS),
         ):
             if count > most:
                 self.fail(f"{count} {what}; there may be {most}")
@@ -619,8 +619,8 @@ class Result:
             self.verdict = model.judge(test)
         except model.TooLarge:
             raise BadTest(
-                f"{test.path}: too many executions: more than {model.MOST_WRITES - 1} "
-                f"stores to a location, or {model.CANDIDATES} choices in all; leave accesses or threads out"
+                f"{test.path}: too many executions: more than {model.MAX_WRITES - 1} "
+                f"stores to a location, or {model.MAX_CANDIDATES} choices in all; leave accesses or threads out"
             ) from None
         outcomes = self.verdict.outcomes
         if test.filter:

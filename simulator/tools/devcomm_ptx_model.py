@@ -10,8 +10,8 @@ import itertools
 SCOPES = ("cta", "cluster", "gpu", "sys")
 LOOPS = 3  # backward branches that a thread takes at most; longer executions are left out
 WORD = 1 << 32
-CANDIDATES = 500000  # choices of stores for loads, and of orders of stores, that are judged at most, in half a minute
-MOST_WRITES = 8  # of a location, its first value among them
+MAX_CANDIDATES = 500000  # choices of stores for loads, and of orders of stores; half a minute
+MAX_WRITES = 8  # of a location, its first value among them
 
 
 class TooLarge(Exception):
@@ -328,12 +328,12 @@ class Candidate:
 
     def count(self):
         self.judged += 1
-        if self.judged > CANDIDATES:
+        if self.judged > MAX_CANDIDATES:
             raise TooLarge
 
     def coherences(self, writes):
         """Each way to order the pairs of writes of one location that are morally strong."""
-        if len(writes) > MOST_WRITES:
+        if len(writes) > MAX_WRITES:
             raise TooLarge
         found = set()
         for order in itertools.permutations(writes[1:]):
@@ -470,6 +470,6 @@ def judge(program):
                         f"{program.threads[e.thread].name}'s line {e.instruction.line}" for e in found[0]
                     )
             judged += candidate.judged
-            if judged > CANDIDATES:
+            if judged > MAX_CANDIDATES:
                 raise TooLarge
     return verdict
