@@ -80,6 +80,7 @@ if(TARGET devcomm_simulator)
   install(FILES
     "${PROJECT_SOURCE_DIR}/cmake/devcomm_ptx.py"
     "${PROJECT_SOURCE_DIR}/cmake/devcomm_tokens.py"
+    "${PROJECT_SOURCE_DIR}/simulator/tools/devcomm_builder.py"
     "${PROJECT_SOURCE_DIR}/simulator/tools/devcomm_litmus.hpp"
     "${PROJECT_SOURCE_DIR}/simulator/tools/devcomm_ptx_model.py"
     "${PROJECT_SOURCE_DIR}/simulator/tools/explore_main.cpp"

@@ -2,7 +2,7 @@
 # devcomm_link_shared.sh <linker command>
 #
 # Runs the link command of a program with simulated kernels. `extern __shared__ T name[]` compiles to
-# an undefined thread-local symbol in each file; every such symbol that no object or archive defines becomes an
+# an undefined thread-local symbol in each file; every such symbol that no object, archive or library defines becomes an
 # alias of one thread-local array of 227 KiB, the most dynamic shared memory that a block may have.
 set -eu
 
@@ -13,7 +13,7 @@ objects=
 for word in "$@"; do
   if [ "$previous" = "-o" ]; then output=$word; fi
   previous=$word
-  case $word in *.o | *.a) if [ -f "$word" ]; then objects="$objects $word"; fi ;; esac
+  case $word in *.o | *.a | *.so) if [ -f "$word" ]; then objects="$objects $word"; fi ;; esac
 done
 if [ -z "$output" ] || [ -z "$objects" ]; then exec "$@"; fi
 

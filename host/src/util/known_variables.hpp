@@ -49,6 +49,8 @@ inline constexpr known_variable known_variables[] = {
      "processors of GIN's threads: `0-3,8`, or `device` for those near the rank's device; else any"},
     {"DEVCOMM_WATCHDOG_AFTER", "watchdog", "seconds that a wait lasts before it is reported"},
     {"DEVCOMM_WATCHDOG_SIGNAL", "watchdog", "1: report on SIGUSR1 too"},
+    {"DEVCOMM_BACKEND", "Python",
+     "`cuda`, `simulator` or `simulator_race`, with the race detector; else GPUs where there are some"},
     {"DEVCOMM_SIM_SEED", "simulator", "which schedule runs"},
     {"DEVCOMM_SIM_SCHEDULE", "simulator", "kind of schedule"},
     {"DEVCOMM_SIM_STORE_DELAY", "simulator", "steps for which stores stay in a store buffer"},

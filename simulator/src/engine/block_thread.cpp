@@ -10,6 +10,7 @@
 #include "engine/scheduler.hpp"
 #include "engine/session.hpp"
 #include "engine/warp_operations.hpp"
+#include "gpu/code_module.hpp"
 #include "gpu/device_globals.hpp"
 #include "gpu/launch_shape.hpp"
 #include "gpu/shared_memory.hpp"
@@ -196,6 +197,7 @@ void block::await_cluster() {
 
 void block::run() {
   this_block = this;
+  this_module = launch.module;
   thread_id = syscall(SYS_gettid);
   root_identity = sanitizer::identity();
   my_turn.await();

@@ -2,6 +2,7 @@
 
 #include "engine/failure.hpp"
 #include "engine/task_order.hpp"
+#include "gpu/code_module.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -100,6 +101,7 @@ void dispatcher::start_tasks() {
         g->owner = t;
         ++t->references;
         g->call = t->work.what->call();
+        g->module = &module_of(g->call->function());
         g->shape = *shape;
         g->device = t->device;
         g->number = ++e.launches;

@@ -20,6 +20,7 @@ namespace devcomm::simulator::detail {
 
 class block;
 class engine;
+struct code_module;
 struct task;
 
 struct grid {
@@ -28,6 +29,7 @@ struct grid {
   engine& simulation;
   task* owner = nullptr;
   const kernel_call* call = nullptr;
+  code_module* module = nullptr;  ///< that has its kernel
   launch_shape shape;
   int device = 0;
   uint64_t number = 0;     ///< of this launch since the seed was set, from 1

@@ -1,6 +1,7 @@
 #include "gpu/shared_memory.hpp"
 
 #include "base/sanitizer.hpp"
+#include "gpu/code_module.hpp"
 
 #include <devcomm/simulator/detail/execution.hpp>
 
@@ -10,18 +11,6 @@
 #include <string>
 
 namespace devcomm::simulator::detail {
-
-/// Start and size of the array; written by the link step.
-struct dynamic_shared {
-  char* (*start)();
-  size_t bytes;
-};
-
-}  // namespace devcomm::simulator::detail
-
-extern "C" __attribute__((weak)) const devcomm::simulator::detail::dynamic_shared devcomm_simulator_dynamic_shared;
-
-namespace devcomm::simulator::detail {
 namespace shared_memory {
 namespace {
 
@@ -29,7 +18,8 @@ constexpr unsigned char fresh = 0xff;   // NaN in every floating-point type
 constexpr unsigned char behind = 0xcd;  // behind the end
 constexpr size_t watched = 256;         // bytes behind the end
 
-const dynamic_shared* array() { return &devcomm_simulator_dynamic_shared; }
+/// Of the module whose kernel the calling OS thread runs.
+const dynamic_shared* array() { return this_module == nullptr ? nullptr : this_module->parts.shared; }
 
 // Plain loops: memset would be ThreadSanitizer's.
 void fill(char* p, size_t bytes, unsigned char with) {
@@ -41,7 +31,10 @@ size_t watched_bytes(size_t bytes) { return std::min(watched, array()->bytes - s
 
 }  // namespace
 
-size_t thread_local_bytes() { return array() == nullptr ? 0 : array()->bytes; }
+size_t thread_local_bytes() {
+  const dynamic_shared* const of_program = code_modules().front()->parts.shared;
+  return of_program == nullptr ? 0 : of_program->bytes;
+}
 
 void poison(size_t bytes) {
   if (array() == nullptr) return;

@@ -3,7 +3,8 @@
 ///
 /// `extern __shared__ T name[]` compiles to an undefined thread-local symbol. The link step of
 /// devcomm_simulate() defines every such symbol as an alias of one thread-local array and describes it
-/// by `devcomm_simulator_dynamic_shared`; a program without such symbols has none.
+/// by `devcomm_simulator_dynamic_shared`; a program without such symbols has none. Libraries of kernels have one each, see
+/// `code_module`.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@ namespace devcomm::simulator::detail {
 
 namespace shared_memory {
 
-/// Bytes of it that every OS thread holds.
+/// Bytes of the program's, that every OS thread holds on its stack.
 [[nodiscard]] size_t thread_local_bytes();
 /// Fills the first `bytes` with a pattern that is NaN in every floating-point type; what lies behind
 /// is watched.

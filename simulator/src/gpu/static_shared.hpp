@@ -10,8 +10,8 @@ namespace devcomm::simulator::detail {
 /// Fills every `__shared__` variable of the calling OS thread with bytes that are NaN in every
 /// floating-point type, as a GPU leaves there what an earlier block left.
 ///
-/// The variables are found by name in the program's symbol table: those that are local to a function
-/// and thread-local. A program without symbols keeps its zeros.
+/// The variables are found by name in the symbol table of the kernel's module: those that are local to a
+/// function and thread-local. A file without symbols keeps its zeros.
 void poison_static_shared();
 
 /// Notes for `require_global` where the calling OS thread has its shared memory, with `dynamic_bytes` at

@@ -1,0 +1,234 @@
+/// Arrays over symmetric memory, for numpy, torch, CuPy and JAX.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "device.hpp"
+#include "foreign_array.hpp"
+#include "objects.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace devcomm::python {
+
+memory_state::~memory_state() {
+  if (!registered.is_valid()) return;
+  const nb::gil_scoped_acquire held;
+  registered.reset();
+}
+
+std::uint64_t symmetric_array::elements() const {
+  std::uint64_t count = 1;
+  for (const std::int64_t each : shape) count *= static_cast<std::uint64_t>(each);
+  return count;
+}
+
+char* symmetric_array::data() const {
+  const window& w = memory->memory.window();
+  return member < 0 ? static_cast<char*>(memory->memory.data()) + offset : w.lsa_pointer(member, offset);
+}
+
+std::uintptr_t stream_of(nb::handle stream) {
+  if (nb::isinstance<nb::int_>(stream)) return nb::cast<std::uintptr_t>(stream);
+  if (nb::hasattr(stream, "cuda_stream")) return nb::cast<std::uintptr_t>(stream.attr("cuda_stream"));
+  if (nb::hasattr(stream, "__cuda_stream__")) {
+    nb::object found = stream.attr("__cuda_stream__");
+    if (PyCallable_Check(found.ptr()) != 0) found = found();
+    return nb::cast<std::uintptr_t>(found[1]);
+  }
+  if (nb::hasattr(stream, "ptr")) return nb::cast<std::uintptr_t>(stream.attr("ptr"));
+  throw host::invalid_argument(
+      "a stream is an object of torch, CuPy or cuda.core, or its handle as a number; None is the default stream");
+}
+
+namespace {
+
+using namespace nb::literals;  // NOLINT(google-build-using-namespace): nanobind's names of arguments
+
+std::vector<std::int64_t> shape_of(nb::handle given) {
+  std::vector<std::int64_t> shape;
+  if (nb::isinstance<nb::int_>(given)) {
+    shape.push_back(nb::cast<std::int64_t>(given));
+  } else {
+    for (const nb::handle each : given) shape.push_back(nb::cast<std::int64_t>(each));
+  }
+  std::uint64_t elements = 1;
+  for (const std::int64_t each : shape) {
+    if (each < 0) throw host::invalid_argument("a shape has sizes from 0; this one has " + std::to_string(each));
+    if (each > 0 && elements > (std::uint64_t{1} << 56) / static_cast<std::uint64_t>(each))
+      throw host::invalid_argument("the shape has more elements than any memory holds");
+    elements *= static_cast<std::uint64_t>(each);
+  }
+  return shape;
+}
+
+/// Zeroed. An array without elements has memory too: a window has at least one byte.
+symmetric_array empty(communicator& c, nb::handle shape, nb::handle dtype, const std::string& name,
+                      const std::string& place, const std::string& multimem) {
+  host::communicator& comm = c.open("empty");
+  symmetric_array made;
+  made.type = element_type_of(dtype);
+  made.shape = shape_of(shape);
+  const std::size_t bytes = std::max<std::size_t>(1, made.bytes());
+  if (place != "device" && place != "pinned_host")
+    throw host::invalid_argument("empty: place is 'device' or 'pinned_host'; it is '" + place + "'");
+  if (multimem != "none" && multimem != "required" && multimem != "or_software")
+    throw host::invalid_argument("empty: multimem is 'none', 'required' or 'or_software'; it is '" + multimem + "'");
+  if (place == "pinned_host" && multimem != "none")
+    throw host::invalid_argument("empty: there is no multimem on memory of the host; leave multimem at 'none'");
+  const auto policy = multimem == "none"       ? host::multimem_policy::none
+                      : multimem == "required" ? host::multimem_policy::required
+                                               : host::multimem_policy::or_software;
+  made.memory = without_lock(c.state.get(), [&] {
+    return std::make_shared<memory_state>(c.state, place == "device"
+                                                       ? comm.allocate(bytes, name, policy)
+                                                       : comm.allocate(bytes, host::memory_place::pinned_host, name));
+  });
+  return made;
+}
+
+symmetric_array register_array(communicator& c, nb::object array, const std::string& name) {
+  host::communicator& comm = c.open("register");
+  const foreign_array given = foreign_array::of(array, "register");
+  symmetric_array made;
+  made.type = given.type;
+  made.shape = given.shape;
+  made.memory = without_lock(c.state.get(), [&] {
+    return std::make_shared<memory_state>(c.state, comm.register_memory(given.data, std::max<std::size_t>(1, given.bytes()), name));
+  });
+  made.memory->registered = std::move(array);
+  return made;
+}
+
+symmetric_array peer(const symmetric_array& a, int rank) {
+  const window& w = a.memory->memory.window();
+  const int member = w.lsa_member(rank);
+  if (member < 0) {
+    throw host::invalid_argument("peer: rank " + std::to_string(rank) +
+                                 " is none of the LSA team, whose memory this rank can load and store; "
+                                 "Communicator.lsa_ranks lists them");
+  }
+  symmetric_array result = a;
+  result.member = member == w.lsa_rank ? -1 : member;
+  return result;
+}
+
+symmetric_array reshaped(const symmetric_array& a, nb::handle shape) {
+  symmetric_array result = a;
+  result.shape = shape_of(shape);
+  if (result.elements() != a.elements()) {
+    throw host::invalid_argument("reshape: the array has " + std::to_string(a.elements()) + " elements and the shape " +
+                                 std::to_string(result.elements()));
+  }
+  return result;
+}
+
+symmetric_array viewed_as(const symmetric_array& a, nb::handle dtype) {
+  symmetric_array result = a;
+  result.type = element_type_of(dtype);
+  const std::uint64_t last = a.shape.empty() ? a.type.bytes() : static_cast<std::uint64_t>(a.shape.back()) * a.type.bytes();
+  if (a.shape.empty() ? last != result.type.bytes() : last % result.type.bytes() != 0) {
+    throw host::invalid_argument("view: rows of " + std::to_string(last) + " bytes are not whole elements of " + result.type.name());
+  }
+  if (!a.shape.empty()) result.shape.back() = static_cast<std::int64_t>(last / result.type.bytes());
+  return result;
+}
+
+/// `array[begin:end]` along the first axis.
+symmetric_array slice(const symmetric_array& a, nb::slice which) {
+  if (a.shape.empty()) throw host::invalid_argument("an array without axes has no parts");
+  const auto [start, stop, step, length] = which.compute(static_cast<std::size_t>(a.shape.front()));
+  static_cast<void>(stop);
+  if (step != 1) throw host::invalid_argument("parts of a symmetric array are contiguous: give a slice without a step");
+  symmetric_array result = a;
+  const std::uint64_t row = a.shape.front() == 0 ? 0 : a.bytes() / static_cast<std::uint64_t>(a.shape.front());
+  result.offset += static_cast<std::uint64_t>(start) * row;
+  result.shape.front() = static_cast<std::int64_t>(length);
+  return result;
+}
+
+/// nanobind's own array over the memory, which speaks DLPack.
+nb::object exported(nb::handle self) {
+  const auto& a = nb::cast<const symmetric_array&>(self);
+  const bool on_host = std::strcmp(backend_name(), "simulator") == 0;
+  std::vector<std::size_t> shape(a.shape.begin(), a.shape.end());
+  const nb::ndarray<nb::array_api> array(a.data(), shape.size(), shape.data(), self, nullptr, a.type.code,
+                            on_host ? nb::device::cpu::value : nb::device::cuda::value,
+                            on_host ? 0 : a.memory->rank->comm->device());
+  return nb::cast(array);
+}
+
+nb::object shape_tuple(const symmetric_array& a) {
+  nb::list result;
+  for (const std::int64_t each : a.shape) result.append(each);
+  return nb::tuple(result);
+}
+
+nb::dict array_interface(const symmetric_array& a, bool on_host) {
+  const bool is_simulated = std::strcmp(backend_name(), "simulator") == 0;
+  if (on_host != is_simulated)
+    throw nb::attribute_error(on_host ? "__array_interface__: the array is in a GPU's memory"
+                                      : "__cuda_array_interface__: simulated GPUs have their memory on the host");
+  std::string kind;
+  switch (static_cast<nb::dlpack::dtype_code>(a.type.code.code)) {
+    case nb::dlpack::dtype_code::Int: kind = "<i"; break;
+    case nb::dlpack::dtype_code::UInt: kind = "<u"; break;
+    case nb::dlpack::dtype_code::Float: kind = "<f"; break;
+    case nb::dlpack::dtype_code::Bool: kind = "|b"; break;
+    default: throw nb::attribute_error(("numpy has no " + a.type.name()).c_str());
+  }
+  nb::dict result;
+  result["shape"] = shape_tuple(a);
+  result["typestr"] = kind + std::to_string(a.type.bytes());
+  result["data"] = nb::make_tuple(reinterpret_cast<std::uintptr_t>(a.data()), false);
+  result["strides"] = nb::none();
+  result["version"] = 3;
+  return result;
+}
+
+}  // namespace
+
+void bind_arrays(nb::module_& m) {
+  nb::class_<symmetric_array>(m, "SymmetricArray", nb::is_weak_referenceable())
+      .def_prop_ro("shape", &shape_tuple)
+      .def_prop_ro("ndim", [](const symmetric_array& a) { return a.shape.size(); })
+      .def_prop_ro("size", &symmetric_array::elements)
+      .def_prop_ro("nbytes", &symmetric_array::bytes)
+      .def_prop_ro("dtype", [](const symmetric_array& a) { return a.type.name(); })
+      .def_prop_ro("data_ptr", [](const symmetric_array& a) { return reinterpret_cast<std::uintptr_t>(a.data()); })
+      .def_prop_ro("offset", [](const symmetric_array& a) { return a.offset; })
+      .def_prop_ro("name", [](const symmetric_array& a) { return a.memory->memory.name(); })
+      .def_prop_ro("handle_type", [](const symmetric_array& a) { return a.memory->memory.handle_type(); })
+      .def_prop_ro("multimem", [](const symmetric_array& a) { return a.memory->memory.multimem(); })
+      .def_prop_ro("rank", [](const symmetric_array& a) {
+        const window& w = a.memory->memory.window();
+        return w.world_rank(a.member < 0 ? w.lsa_rank : a.member);
+      })
+      .def("peer", &peer, "rank"_a)
+      .def("reshape", &reshaped, "shape"_a)
+      .def("view", &viewed_as, "dtype"_a)
+      .def("__getitem__", &slice, "part"_a)
+      .def("__len__", [](const symmetric_array& a) { return a.shape.empty() ? 0 : static_cast<std::size_t>(a.shape.front()); })
+      .def("__dlpack__", [](nb::handle self, const nb::kwargs& options) {
+        nb::object method = exported(self).attr("__dlpack__");
+        return method(**options);
+      })
+      .def("__dlpack_device__", [](nb::handle self) { return exported(self).attr("__dlpack_device__")(); })
+      .def_prop_ro("__array_interface__", [](const symmetric_array& a) { return array_interface(a, true); })
+      .def_prop_ro("__cuda_array_interface__", [](const symmetric_array& a) { return array_interface(a, false); })
+      .def("__repr__", [](const symmetric_array& a) {
+        std::string shape;
+        for (const std::int64_t each : a.shape) shape += std::to_string(each) + ", ";
+        return "SymmetricArray(shape=(" + shape.substr(0, shape.size() < 2 ? 0 : shape.size() - (a.shape.size() == 1 ? 1 : 2)) +
+               "), dtype=" + a.type.name() + ", " + a.memory->memory.name() + ")";
+      });
+  const nb::object type = m.attr("Communicator");
+  nb::cpp_function_def(&empty, nb::scope(type), nb::name("empty"), nb::is_method(), "shape"_a, "dtype"_a = "float32",
+                       nb::kw_only(), "name"_a = "", "place"_a = "device", "multimem"_a = "none");
+  nb::cpp_function_def(&register_array, nb::scope(type), nb::name("register"), nb::is_method(), "array"_a,
+                       nb::kw_only(), "name"_a = "");
+}
+
+}  // namespace devcomm::python

@@ -1,0 +1,43 @@
+#include "foreign_array.hpp"
+
+#include <devcomm/host/error.hpp>
+
+#include <nanobind/ndarray.h>
+
+namespace devcomm::python {
+
+namespace nb = nanobind;
+
+std::size_t foreign_array::bytes() const {
+  std::size_t total = type.bytes();
+  for (const std::int64_t each : shape) total *= static_cast<std::size_t>(each);
+  return total;
+}
+
+foreign_array foreign_array::of(nb::handle array, const std::string& call) {
+  nb::ndarray<> seen;
+  if (!nb::try_cast(array, seen)) {
+    throw host::invalid_argument(call + ": a " + nb::cast<std::string>(nb::str(array.type())) +
+                                 " is no array; take one of numpy, torch, CuPy or JAX, or of Communicator.empty");
+  }
+  foreign_array result;
+  result.data = seen.data();
+  result.type = {seen.dtype()};
+  std::int64_t expected = 1;
+  bool contiguous = true;
+  for (std::size_t i = seen.ndim(); i-- > 0;) {
+    const auto size = static_cast<std::int64_t>(seen.shape(i));
+    if (size != 1 && seen.stride(i) != expected) contiguous = false;
+    expected *= size;
+  }
+  if (!contiguous && expected != 0) {
+    throw host::invalid_argument(call + ": the array is not contiguous; copy it, by numpy.ascontiguousarray or "
+                                        "Tensor.contiguous");
+  }
+  for (std::size_t i = 0; i < seen.ndim(); ++i) result.shape.push_back(static_cast<std::int64_t>(seen.shape(i)));
+  result.on_host = seen.device_type() == nb::device::cpu::value;
+  result.device = seen.device_id();
+  return result;
+}
+
+}  // namespace devcomm::python
