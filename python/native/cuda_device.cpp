@@ -23,6 +23,10 @@ struct kernel_functions {
   decltype(&cuLibraryGetKernel) library_get_kernel;
   decltype(&cuLaunchKernelEx) launch_kernel_ex;
   decltype(&cuKernelSetAttribute) kernel_set_attribute;
+  decltype(&cuKernelGetFunction) kernel_get_function;
+  decltype(&cuFuncGetAttribute) func_get_attribute;
+  decltype(&cuCtxGetLimit) ctx_get_limit;
+  decltype(&cuCtxSetLimit) ctx_set_limit;
   decltype(&cuStreamSynchronize) stream_synchronize;
   CUresult (*kernel_get_param_info)(CUkernel, std::size_t, std::size_t*, std::size_t*);  ///< null before 12.4
 };
@@ -43,6 +47,10 @@ const kernel_functions& functions() {
     find(f.library_get_kernel, "cuLibraryGetKernel", true);
     find(f.launch_kernel_ex, "cuLaunchKernelEx", true);
     find(f.kernel_set_attribute, "cuKernelSetAttribute", true);
+    find(f.kernel_get_function, "cuKernelGetFunction", true);
+    find(f.func_get_attribute, "cuFuncGetAttribute", true);
+    find(f.ctx_get_limit, "cuCtxGetLimit", true);
+    find(f.ctx_set_limit, "cuCtxSetLimit", true);
     find(f.stream_synchronize, "cuStreamSynchronize", true);
     find(f.kernel_get_param_info, "cuKernelGetParamInfo", false);
     return f;
@@ -90,6 +98,18 @@ class cuda_kernel final : public loaded_kernel {
     config.numAttrs = count;
     check(functions().launch_kernel_ex(&config, reinterpret_cast<CUfunction>(kernel_), arguments, nullptr),
           "cuLaunchKernelEx");
+  }
+  void prepare(int device) override {
+    const host::cuda::on_device current(device);
+    CUfunction function = nullptr;
+    check(functions().kernel_get_function(&function, kernel_), "cuKernelGetFunction");
+    int local_bytes = 0;
+    check(functions().func_get_attribute(&local_bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function),
+          "cuFuncGetAttribute");
+    std::size_t provided = 0;
+    check(functions().ctx_get_limit(&provided, CU_LIMIT_STACK_SIZE), "cuCtxGetLimit");
+    if (provided < static_cast<std::size_t>(local_bytes))
+      check(functions().ctx_set_limit(CU_LIMIT_STACK_SIZE, static_cast<std::size_t>(local_bytes)), "cuCtxSetLimit");
   }
   [[nodiscard]] const std::vector<std::size_t>& parameter_bytes() const override { return bytes_; }
 

@@ -174,7 +174,7 @@ void bind_requirements(nb::module_& m) {
       [](communicator& c, const requirements& needs) {
         host::communicator& comm = c.open("create_device_comm");
         return without_lock(c.state.get(), [&] {
-          return std::unique_ptr<device_state>(new device_state{c.state, comm.create_device_comm(needs.asked)});
+          return std::make_unique<device_state>(c.state, comm.create_device_comm(needs.asked));
         });
       },
       nb::scope(type), nb::name("create_device_comm"), nb::is_method(), "requirements"_a);

@@ -13,12 +13,6 @@
 
 namespace devcomm::python {
 
-memory_state::~memory_state() {
-  if (!registered.is_valid()) return;
-  const nb::gil_scoped_acquire held;
-  registered.reset();
-}
-
 std::uint64_t symmetric_array::elements() const {
   std::uint64_t count = 1;
   for (const std::int64_t each : shape) count *= static_cast<std::uint64_t>(each);
@@ -82,6 +76,7 @@ symmetric_array empty(communicator& c, nb::handle shape, nb::handle dtype, const
                       : multimem == "required" ? host::multimem_policy::required
                                                : host::multimem_policy::or_software;
   made.memory = without_lock(c.state.get(), [&] {
+    c.state->collect();
     return std::make_shared<memory_state>(c.state, place == "device"
                                                        ? comm.allocate(bytes, name, policy)
                                                        : comm.allocate(bytes, host::memory_place::pinned_host, name));

@@ -16,6 +16,8 @@
 
 #include <cstring>
 #include <functional>
+#include <future>
+#include <thread>
 
 namespace devcomm::python {
 
@@ -32,6 +34,53 @@ host::communicator& communicator::open(const char* call) const {
 void communicator::close() {
   const nb::gil_scoped_release released;
   state.reset();
+}
+
+rank_state::~rank_state() {
+  if (!made) return;
+  const int device = comm->device();
+  host::detail::backend& devices = host::detail::current_backend();
+  try {
+    if (busy && !devices.wait_until_idle(device, std::chrono::seconds(10))) {
+      comm->abort();
+      static_cast<void>(devices.wait_until_idle(device, std::chrono::seconds(10)));
+    }
+  } catch (const std::exception&) {  // a kernel has failed, which its own messages say
+  }
+  idle();
+}
+
+void rank_state::collect() {
+  {
+    const std::lock_guard lock(guard);
+    if (!busy || (kept_memory.empty() && kept_comms.empty())) return;
+  }
+  if (host::detail::current_backend().wait_until_idle(comm->device(), std::chrono::milliseconds(0))) idle();
+}
+
+void rank_state::idle() noexcept {
+  std::vector<host::symmetric_memory> memory;
+  std::vector<host::device_communicator> comms;
+  const std::lock_guard lock(guard);
+  busy = false;
+  memory.swap(kept_memory);
+  comms.swap(kept_comms);
+}
+
+memory_state::~memory_state() {
+  if (rank->busy) {
+    const std::lock_guard lock(rank->guard);
+    rank->kept_memory.push_back(std::move(memory));
+  }
+  if (!registered.is_valid()) return;
+  const nb::gil_scoped_acquire held;
+  registered.reset();
+}
+
+device_state::~device_state() {
+  if (!rank->busy) return;
+  const std::lock_guard lock(rank->guard);
+  rank->kept_comms.push_back(std::move(comm));
 }
 
 void rank_state::interrupt(const std::string& why) noexcept {
@@ -78,6 +127,20 @@ std::shared_ptr<host::bootstrap> bootstrap_of(int rank, int size, const nb::call
   return host::tcp_bootstrap(rank, size, gather, limit);
 }
 
+/// Calls `connect` on a thread of its own, which Ctrl-C leaves to its time limit.
+std::shared_ptr<host::bootstrap> connected(std::function<std::shared_ptr<host::bootstrap>()> connect) {
+  std::packaged_task<std::shared_ptr<host::bootstrap>()> task(std::move(connect));
+  std::future<std::shared_ptr<host::bootstrap>> result = task.get_future();
+  std::thread(std::move(task)).detach();
+  for (;;) {
+    {
+      const nb::gil_scoped_release released;
+      if (result.wait_for(std::chrono::milliseconds(20)) == std::future_status::ready) return result.get();
+    }
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
+
 std::chrono::milliseconds milliseconds_of(double seconds) {
   if (!(seconds > 0 && seconds < 1e9)) throw host::invalid_argument("a time limit is a number of seconds above 0");
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000 + 0.5));
@@ -113,6 +176,7 @@ void fail(communicator& c, const std::string& reason) {
 void finish(communicator& c) {
   host::communicator& comm = c.open("run_ranks");
   without_lock(c.state.get(), [&] { host::detail::ended_rank::finish(comm); });
+  c.state->idle();
 }
 
 nb::dict dict_of(const host::properties& p) {
@@ -170,8 +234,8 @@ void bind_communicator(nb::module_& m) {
            nb::call_guard<nb::gil_scoped_release>());
   m.def("thread_bootstraps", &host::thread_bootstraps, "size"_a);
   m.def("environment_bootstrap", [](std::optional<double> limit) {
-    return without_lock(nullptr, [&] {
-      return host::environment_bootstrap(limit ? milliseconds_of(*limit) : host::default_bootstrap_limit());
+    return connected([until = limit ? milliseconds_of(*limit) : host::default_bootstrap_limit()] {
+      return host::environment_bootstrap(until);
     });
   }, "limit"_a = nb::none());
   m.def("launched_by_environment", &host::launched_by_environment);
@@ -179,9 +243,8 @@ void bind_communicator(nb::module_& m) {
     return bootstrap_of(rank, size, gather, limit ? milliseconds_of(*limit) : host::default_bootstrap_limit());
   }, "rank"_a, "size"_a, "all_gather"_a, "limit"_a = nb::none());
   m.def("tcp_bootstrap", [](const std::string& id, int rank, int size, std::optional<double> limit) {
-    return without_lock(nullptr, [&] {
-      return host::tcp_bootstrap(host::unique_id::parse(id), rank, size,
-                                 limit ? milliseconds_of(*limit) : host::default_bootstrap_limit());
+    return connected([=, until = limit ? milliseconds_of(*limit) : host::default_bootstrap_limit()] {
+      return host::tcp_bootstrap(host::unique_id::parse(id), rank, size, until);
     });
   }, "id"_a, "rank"_a, "size"_a, "limit"_a = nb::none());
   m.def("create_unique_id", [](const std::string& host, int port) {
@@ -235,7 +298,10 @@ void bind_communicator(nb::module_& m) {
       .def("synchronize", [](communicator& c, nb::object stream) {
         host::communicator& comm = c.open("synchronize");
         const std::uintptr_t of_stream = stream.is_none() ? 0 : stream_of(stream);
-        without_lock(c.state.get(), [&] { python::synchronize(comm.device(), stream.is_none() ? nullptr : &of_stream); });
+        without_lock(c.state.get(), [&] {
+          python::synchronize(comm.device(), stream.is_none() ? nullptr : &of_stream);
+          if (stream.is_none()) c.state->idle();
+        });
       }, "stream"_a = nb::none())
       .def("_fail", &fail, "reason"_a)
       .def("_finish", &finish)

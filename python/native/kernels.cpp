@@ -308,6 +308,7 @@ void call(const prepared_launch& l, const nb::args& given) {
   }
   packed_arguments arguments;
   for (std::size_t i = 0; i < given.size(); ++i) add_argument(arguments, k, i, given[i], chosen);
+  chosen.rank->busy = true;
   const nb::gil_scoped_release released;
   k.code->launch(chosen.device, l.shape, arguments.places());
 }
@@ -394,6 +395,28 @@ void bind_kernels(nb::module_& m) {
         return l;
       }, "grid"_a, "block"_a, "stream"_a = nb::none(), nb::kw_only(), "shared_bytes"_a = 0, "cluster"_a = 1,
          "cooperative"_a = false, "dependent"_a = false);
+  // *Collective*: before the first launch that waits for peers.
+  nb::cpp_function_def(
+      [](communicator& c, const nb::args& prepared) {
+        host::communicator& comm = c.open("prepare");
+        std::vector<std::shared_ptr<loaded_kernel>> all;
+        const auto add = [&](nb::handle each) {
+          const kernel* one = nullptr;
+          if (!nb::try_cast(each, one) || one == nullptr)
+            throw host::invalid_argument("prepare: takes kernels and modules of kernels; it was given a " + name_of_type(each));
+          all.push_back(one->code);
+        };
+        for (const nb::handle each : prepared) {
+          if (nb::isinstance<kernel>(each)) add(each);
+          else if (nb::hasattr(each, "kernels")) for (const nb::handle one : each.attr("kernels").attr("values")()) add(one);
+          else add(each);
+        }
+        without_lock(c.state.get(), [&] {
+          for (const auto& each : all) each->prepare(comm.device());
+          comm.barrier();
+        });
+      },
+      nb::scope(m.attr("Communicator")), nb::name("prepare"), nb::is_method());
   m.def("load", &load, "library"_a, "kernels"_a);
 }
 

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,6 +27,19 @@ struct rank_state {
   std::optional<host::communicator> comm;
   std::shared_ptr<host::bootstrap> ranks;  ///< null of what `split` made
   std::atomic<bool> made{false};           ///< whether `comm` is there
+
+  // What kernels may still use when Python drops it is kept until the device is idle.
+  std::atomic<bool> busy{false};  ///< since a launch, until all of the device was waited for
+  std::mutex guard;
+  std::vector<host::symmetric_memory> kept_memory;
+  std::vector<host::device_communicator> kept_comms;
+
+  /// Waits for kernels, for a while, and ends their waits if they do not end.
+  ~rank_state();
+  /// The device is idle: frees what was kept.
+  void idle() noexcept;
+  /// Frees what was kept, if the device happens to be idle.
+  void collect();
 
   /// Ends this rank's waits, on the host and in kernels; from any thread.
   void interrupt(const std::string& why) noexcept;
@@ -67,6 +81,9 @@ struct memory_state {
 struct device_state {
   std::shared_ptr<rank_state> rank;
   host::device_communicator comm;
+
+  device_state(std::shared_ptr<rank_state> r, host::device_communicator c) : rank(std::move(r)), comm(std::move(c)) {}
+  ~device_state();
 };
 
 /// An array that every rank has a part of the same shape of.

@@ -72,22 +72,26 @@ def compile(  # noqa: A001
     *,
     kernels: Sequence[str] = (),
     options: Sequence[str] = (),
+    name: str = "source.cu",
     device: int = 0,
 ) -> Module:
-    """The kernels of a CUDA source: a file's path, or the text itself.
+    """The kernels of a CUDA source: a file's path, or the text itself, which messages call `name`.
 
     `kernels` names what is not found by itself: instances of templates, and kernels of included files. `options` are
     the compiler's: `-I`, `-D`, `-std=c++17`. What has been compiled is kept on disk; ranks that compile the same source
     at once compile it once.
     """
     path, text = _read(source)
+    if path is None:
+        text = f'#line 1 "{name}"\n{text}'
+    title = str(path or name)
     names = list(dict.fromkeys([*kernels_of(text), *kernels]))
     if not names:
         raise native.InvalidArgument(
-            f"{path or 'the source'} has no kernel: a __global__ function, or instances of templates that "
+            f"{title} has no kernel: a __global__ function, or instances of templates that "
             "kernels=['scale<float>'] names"
         )
-    key = hashlib.sha256(repr((str(path), text, names, list(options), os.environ.get("CXX"))).encode()).hexdigest()[:24]
+    key = hashlib.sha256(repr((title, text, names, list(options), os.environ.get("CXX"))).encode()).hexdigest()[:24]
     with _lock:
         if key not in _modules or path is not None:
             target = native.architecture(device)
@@ -97,7 +101,7 @@ def compile(  # noqa: A001
             key = f"{key} {library if isinstance(library, str) else hashlib.sha256(library).hexdigest()}"
             if key not in _modules:
                 loaded = native.load(library, wanted)
-                _modules[key] = Module(str(path or "source"), dict(zip(names, loaded, strict=True)))
+                _modules[key] = Module(title, dict(zip(names, loaded, strict=True)))
         return _modules[key]
 
 

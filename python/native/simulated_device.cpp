@@ -61,6 +61,7 @@ class simulated_kernel final : public loaded_kernel {
                                     count};
     check(kernel_.launch(config, arguments), "launch");
   }
+  void prepare(int) override {}
   [[nodiscard]] const std::vector<std::size_t>& parameter_bytes() const override { return bytes_; }
 
  private:

@@ -28,6 +28,8 @@ class loaded_kernel {
   virtual ~loaded_kernel() = default;
   /// Throws `host::system_error` with what the device says. The device is current.
   virtual void launch(int device, const launch_shape& shape, void** arguments) = 0;
+  /// Loads it on the device, with the local memory that it needs, so that its first launch waits for nothing.
+  virtual void prepare(int device) = 0;
   /// Bytes of each parameter; empty where the driver is too old to say.
   [[nodiscard]] virtual const std::vector<std::size_t>& parameter_bytes() const = 0;
 };

@@ -17,6 +17,13 @@ std::string demangled(const std::string& mangled) {
 
 std::vector<std::string> parameters_of(std::string_view function_type) {
   std::vector<std::string> found;
+  // As NVRTC gives it, see _nvrtc.py.
+  constexpr std::string_view wrapped = "void devcomm_kernel_type<";
+  if (function_type.substr(0, wrapped.size()) == wrapped) {
+    function_type.remove_prefix(wrapped.size());
+    function_type = function_type.substr(0, function_type.rfind('>'));
+    while (!function_type.empty() && function_type.back() == ' ') function_type.remove_suffix(1);
+  }
   const std::size_t open = function_type.find('(');
   if (open == std::string_view::npos || function_type.back() != ')') return found;
   const std::string_view list = function_type.substr(open + 1, function_type.size() - open - 2);
