@@ -187,7 +187,7 @@ nb::dict array_interface(const symmetric_array& a, bool on_host) {
 
 void bind_arrays(nb::module_& m) {
   nb::class_<symmetric_array>(m, "SymmetricArray", nb::is_weak_referenceable())
-      .def_prop_ro("shape", &shape_tuple)
+      .def_prop_ro("shape", &shape_tuple, nb::for_getter(nb::sig("def shape(self) -> tuple[int, ...]")))
       .def_prop_ro("ndim", [](const symmetric_array& a) { return a.shape.size(); })
       .def_prop_ro("size", &symmetric_array::elements)
       .def_prop_ro("nbytes", &symmetric_array::bytes)
@@ -220,9 +220,13 @@ void bind_arrays(nb::module_& m) {
                "), dtype=" + a.type.name() + ", " + a.memory->memory.name() + ")";
       });
   const nb::object type = m.attr("Communicator");
-  nb::cpp_function_def(&empty, nb::scope(type), nb::name("empty"), nb::is_method(), "shape"_a, "dtype"_a = "float32",
+  nb::cpp_function_def(&empty, nb::scope(type), nb::name("empty"), nb::is_method(),
+                       nb::sig("def empty(self, shape: int | typing.Sequence[int], dtype: typing.Any = 'float32', *, name: str = '', "
+                               "place: str = 'device', multimem: str = 'none') -> SymmetricArray"),
+                       "shape"_a, "dtype"_a = "float32",
                        nb::kw_only(), "name"_a = "", "place"_a = "device", "multimem"_a = "none");
-  nb::cpp_function_def(&register_array, nb::scope(type), nb::name("register"), nb::is_method(), "array"_a,
+  nb::cpp_function_def(&register_array, nb::scope(type), nb::name("register"), nb::is_method(),
+                       nb::sig("def register(self, array: typing.Any, *, name: str = '') -> SymmetricArray"), "array"_a,
                        nb::kw_only(), "name"_a = "");
 }
 

@@ -5,6 +5,7 @@
 #include "device.hpp"
 #include "device/backend.hpp"
 #include "objects.hpp"
+#include "rank/settings.hpp"
 
 #include <nanobind/stl/chrono.h>
 #include <nanobind/stl/optional.h>
@@ -251,6 +252,7 @@ void bind_communicator(nb::module_& m) {
     if (port < 0 || port > 65535) throw host::invalid_argument("unique_id: a port is 0 to 65535");
     return host::unique_id::create(host, static_cast<std::uint16_t>(port)).to_string();
   }, "host"_a = "127.0.0.1", "port"_a = 0);
+  m.def("wanted_ranks", [](int ranks) { return host::detail::wanted_ranks(host::detail::process_variables(), ranks); }, "ranks"_a);
   m.def("device_count", [] { return host::detail::current_backend().device_count(); });
   m.def("provide_devices", [](int count) { host::detail::current_backend().provide_devices(count); }, "count"_a);
 
@@ -272,7 +274,8 @@ void bind_communicator(nb::module_& m) {
       .def_prop_ro("lsa", [](const communicator& c) { return c.open("lsa").lsa(); })
       .def_prop_ro("rail", [](const communicator& c) { return c.open("rail").rail(); })
       .def_prop_ro("lsa_ranks", [](const communicator& c) { return c.open("lsa_ranks").lsa_ranks(); })
-      .def_prop_ro("properties", [](const communicator& c) { return dict_of(c.open("properties").properties()); })
+      .def_prop_ro("properties", [](const communicator& c) { return dict_of(c.open("properties").properties()); },
+                   nb::for_getter(nb::sig("def properties(self) -> dict[str, typing.Any]")))
       .def_prop_ro("aborted", [](const communicator& c) { return c.open("aborted").aborted(); })
       .def("barrier", [](communicator& c) {
         host::communicator& comm = c.open("barrier");
@@ -287,7 +290,7 @@ void bind_communicator(nb::module_& m) {
         for (int i = 0; i < comm.size(); ++i)
           result.append(nb::bytes(all.data() + static_cast<std::size_t>(i) * mine.size(), mine.size()));
         return result;
-      }, "mine"_a)
+      }, "mine"_a, nb::sig("def all_gather(self, mine: bytes) -> list[bytes]"))
       .def("check", [](communicator& c) {
         host::communicator& comm = c.open("check");
         without_lock(c.state.get(), [&] { comm.check(); });

@@ -3,6 +3,8 @@
 /// the simulator.
 #pragma once
 
+#include <nanobind/nanobind.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -57,9 +59,8 @@ void make_current(int device);
 /// as memory of the device.
 void use_host_memory(int device, void* base, std::size_t bytes);
 
-/// Of the race detector: what has been reported so far, and the latest. None without one.
-[[nodiscard]] std::uint64_t race_reports();
-[[nodiscard]] std::string latest_race();
+/// Settings of the simulation and its reports; nothing for GPUs.
+void bind_simulation(nanobind::module_& m);
 /// Threads that start and join each other outside of the library: the caller gives what it knows to `cell`, and takes.
 void hand_over(void** cell);
 void take_over(void** cell);

@@ -18,7 +18,7 @@ namespace {
 template <class Error>
 nb::object bind_error(nb::module_& m, const char* name, const nb::tuple& bases) {
   static nb::object* type = nullptr;  // until the process ends
-  const std::string full = nb::cast<std::string>(m.attr("__name__")) + "." + name;
+  const std::string full = std::string("devcomm.") + name;
   type = new nb::object(nb::steal(PyErr_NewException(full.c_str(), bases.ptr(), nullptr)));
   if (!type->is_valid()) throw nb::python_error();
   m.attr(name) = *type;
@@ -35,6 +35,11 @@ nb::object bind_error(nb::module_& m, const char* name, const nb::tuple& bases) 
       nullptr);
   return *type;
 }
+
+/// Of `hand_over`.
+struct order_cell {
+  void* known = nullptr;
+};
 
 }  // namespace
 }  // namespace devcomm::python
@@ -62,9 +67,8 @@ NB_MODULE(DEVCOMM_PYTHON_MODULE, m) {
   m.attr("backend") = backend_name();
   m.attr("layout_version") = device_comm::layout_version;
   m.def("architecture", &architecture, nb::arg("device"));
-  m.def("race_reports", &race_reports);
-  m.def("latest_race", &latest_race);
-  m.def("hand_over", [](nb::capsule cell) { hand_over(static_cast<void**>(cell.data())); });
-  m.def("take_over", [](nb::capsule cell) { take_over(static_cast<void**>(cell.data())); });
-  m.def("new_cell", [] { return nb::capsule(new void*(nullptr), [](void* p) noexcept { delete static_cast<void**>(p); }); });
+  bind_simulation(m);
+  nb::class_<order_cell>(m, "OrderCell").def(nb::init<>());
+  m.def("hand_over", [](order_cell& c) { hand_over(&c.known); }, nb::arg("cell"));
+  m.def("take_over", [](order_cell& c) { take_over(&c.known); }, nb::arg("cell"));
 }

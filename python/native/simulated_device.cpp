@@ -10,6 +10,7 @@
 #include "runtime/simulation.hpp"
 
 #include <cuda_runtime_api.h>
+#include <nanobind/stl/string.h>
 #include <dlfcn.h>
 
 #include <cstring>
@@ -118,8 +119,18 @@ void use_host_memory(int device, void* base, std::size_t bytes) {
   simulator::detail::add_device_range(device, base, bytes);
 }
 
-std::uint64_t race_reports() { return simulator::race_reports(); }
-std::string latest_race() { return simulator::last_race(); }
+void bind_simulation(nanobind::module_& m) {
+  namespace nb = nanobind;
+  m.def("race_reports", &simulator::race_reports);
+  m.def("last_race", &simulator::last_race);
+  m.def("clear_races", &simulator::clear_races);
+  m.def("set_race_exit_status", &simulator::set_race_exit_status, nb::arg("status"));
+  m.def("last_failure", &simulator::last_failure);
+  m.def("clear_failure", &simulator::clear_failure);
+  m.def("set_seed", &simulator::set_seed, nb::arg("seed"));
+  m.def("set_schedule", [](const std::string& text) { simulator::set_schedule(text); }, nb::arg("schedule"));
+  m.def("set_store_delay", &simulator::set_store_delay, nb::arg("steps"));
+}
 
 void hand_over(void** cell) {
   if (simulator::detects_races()) devcomm_simulator_race_port.release(cell);

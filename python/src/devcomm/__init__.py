@@ -16,27 +16,26 @@ API inside, and all of it on simulated GPUs where there is none.
     devcomm.run_ranks(rank, 4)
 """
 
-from devcomm._backend import native as _native
 from devcomm._compile import CompileError, Module, compile, include_path
+from devcomm._native import (
+    Communicator,
+    DeviceCommunicator,
+    DeviceError,
+    Error,
+    Handle,
+    InvalidArgument,
+    Kernel,
+    KernelError,
+    NotSupported,
+    RemoteError,
+    Requirements,
+    SymmetricArray,
+    Team,
+    TimedOut,
+    backend,
+    create_unique_id,
+)
 from devcomm._ranks import connect, run_ranks
-
-backend: str = _native.backend
-
-Communicator = _native.Communicator
-DeviceCommunicator = _native.DeviceCommunicator
-Handle = _native.Handle
-Kernel = _native.Kernel
-Requirements = _native.Requirements
-SymmetricArray = _native.SymmetricArray
-Team = _native.Team
-
-Error = _native.Error
-DeviceError = _native.DeviceError
-InvalidArgument = _native.InvalidArgument
-KernelError = _native.KernelError
-NotSupported = _native.NotSupported
-RemoteError = _native.RemoteError
-TimedOut = _native.TimedOut
 
 __version__ = "0.1.0"
 __all__ = [
@@ -59,6 +58,7 @@ __all__ = [
     "backend",
     "compile",
     "connect",
+    "create_unique_id",
     "include_path",
     "run_ranks",
 ]

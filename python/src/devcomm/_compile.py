@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from devcomm._backend import native
+from devcomm import _native as native
 from devcomm._installation import ROOT, import_tools
 from devcomm._kernels import kernels_of
 
@@ -150,8 +150,8 @@ def _for_simulated_gpus(
     # The extension module has the simulator.
     try:
         builder = devcomm_builder.Builder(build, devcomm_builder.Installation())
-        mode = "race" if native.__name__.endswith("_race") else "plain"
-        library = builder.build_library(mode, native.__file__)
+        mode = "race" if native.detects_races else "plain"
+        library = builder.build_library(mode, native.library)
     except devcomm_builder.NotCompiled as problem:
         raise CompileError(_readable(str(problem), builder.folder)) from None
     except devcomm_builder.WrongUse as problem:

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from devcomm._backend import native
+from devcomm import _native as native
 from devcomm._installation import ROOT
 
 Wanted = list[tuple[str, str, str]]

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from devcomm._backend import native
+from devcomm import _native as native
 
 Result = TypeVar("Result")
 
@@ -109,20 +109,20 @@ def run_ranks(
 ) -> list[Result]:
     """Calls `function(comm, *arguments)` on each rank, and returns what the ranks of this process returned.
 
-    Under a launcher this process is one rank; otherwise it holds all of them, a thread each: `ranks`, or one for each
-    GPU. When the function has returned, waits until the device is idle, and raises what no call has reported. When a
+    Under a launcher this process is one rank; otherwise it holds all of them, a thread each: `DEVCOMM_RANKS`, or
+    `ranks`, or one for each GPU. When the function has returned, waits until the device is idle, and raises what no call has reported. When a
     rank raises, the waits of the others end, and its error is raised here.
     """
     if native.launched_by_environment():
         return [_run_process(function, arguments, limit, options)]
-    count = native.device_count() if ranks is None else ranks
-    if not isinstance(count, int) or count < 1:
+    if ranks is not None and (not isinstance(ranks, int) or ranks < 1):
         raise native.InvalidArgument(f"run_ranks: ranks is a number from 1; it is {ranks!r}")
+    count = native.wanted_ranks(ranks or 0) or native.device_count()
     native.provide_devices(count)
     bootstraps = native.thread_bootstraps(count)
     results: list[Any] = [None] * count
     failed = _Failed()
-    started, ended = native.new_cell(), native.new_cell()
+    started, ended = native.OrderCell(), native.OrderCell()
     races = native.race_reports()
 
     def run(index: int) -> None:
@@ -153,7 +153,7 @@ def run_ranks(
         failed.error.add_note(f"raised on rank {failed.rank} of {count}")
         raise failed.error
     if native.race_reports() > races:
-        raise native.Error(f"the race detector has reported {native.race_reports() - races} data races; the latest: {native.latest_race()}")
+        raise native.Error(f"the race detector has reported data races; the latest: {native.last_race()}")
     return results
 
 

@@ -1,10 +1,9 @@
-"""Chooses the extension module: CUDA's GPUs, simulated ones, or those under the race detector."""
+"""The extension module of the backend: CUDA's GPUs, simulated ones, or those under the race detector."""
 
 import ctypes
 import glob
 import importlib
 import os
-from types import ModuleType
 
 BACKENDS = ("cuda", "simulator", "simulator_race")
 
@@ -28,4 +27,7 @@ def choose() -> str:
     return chosen or ("cuda" if has_gpu() else "simulator")
 
 
-native: ModuleType = importlib.import_module(f"devcomm._{choose()}")
+_module = importlib.import_module(f"devcomm._{choose()}")
+globals().update({name: value for name, value in vars(_module).items() if not name.startswith("__")})
+library = _module.__file__
+detects_races = _module.__name__.endswith("_race")
