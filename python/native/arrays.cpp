@@ -91,7 +91,8 @@ symmetric_array register_array(communicator& c, nb::object array, const std::str
   made.type = given.type;
   made.shape = given.shape;
   made.memory = without_lock(c.state.get(), [&] {
-    return std::make_shared<memory_state>(c.state, comm.register_memory(given.data, std::max<std::size_t>(1, given.bytes()), name));
+    return std::make_shared<memory_state>(
+        c.state, comm.register_memory(given.data, std::max<std::size_t>(1, given.bytes()), name));
   });
   made.memory->registered = std::move(array);
   return made;
@@ -123,9 +124,11 @@ symmetric_array reshaped(const symmetric_array& a, nb::handle shape) {
 symmetric_array viewed_as(const symmetric_array& a, nb::handle dtype) {
   symmetric_array result = a;
   result.type = element_type_of(dtype);
-  const std::uint64_t last = a.shape.empty() ? a.type.bytes() : static_cast<std::uint64_t>(a.shape.back()) * a.type.bytes();
+  const std::uint64_t last =
+      a.shape.empty() ? a.type.bytes() : static_cast<std::uint64_t>(a.shape.back()) * a.type.bytes();
   if (a.shape.empty() ? last != result.type.bytes() : last % result.type.bytes() != 0) {
-    throw host::invalid_argument("view: rows of " + std::to_string(last) + " bytes are not whole elements of " + result.type.name());
+    throw host::invalid_argument("view: rows of " + std::to_string(last) + " bytes are not whole elements of " +
+                                 result.type.name());
   }
   if (!a.shape.empty()) result.shape.back() = static_cast<std::int64_t>(last / result.type.bytes());
   return result;
@@ -150,8 +153,8 @@ nb::object exported(nb::handle self) {
   const bool on_host = std::strcmp(backend_name(), "simulator") == 0;
   std::vector<std::size_t> shape(a.shape.begin(), a.shape.end());
   const nb::ndarray<nb::array_api> array(a.data(), shape.size(), shape.data(), self, nullptr, a.type.code,
-                            on_host ? nb::device::cpu::value : nb::device::cuda::value,
-                            on_host ? 0 : a.memory->rank->comm->device());
+                                         on_host ? nb::device::cpu::value : nb::device::cuda::value,
+                                         on_host ? 0 : a.memory->rank->comm->device());
   return nb::cast(array);
 }
 
@@ -197,34 +200,38 @@ void bind_arrays(nb::module_& m) {
       .def_prop_ro("name", [](const symmetric_array& a) { return a.memory->memory.name(); })
       .def_prop_ro("handle_type", [](const symmetric_array& a) { return a.memory->memory.handle_type(); })
       .def_prop_ro("multimem", [](const symmetric_array& a) { return a.memory->memory.multimem(); })
-      .def_prop_ro("rank", [](const symmetric_array& a) {
-        const window& w = a.memory->memory.window();
-        return w.world_rank(a.member < 0 ? w.lsa_rank : a.member);
-      })
+      .def_prop_ro("rank",
+                   [](const symmetric_array& a) {
+                     const window& w = a.memory->memory.window();
+                     return w.world_rank(a.member < 0 ? w.lsa_rank : a.member);
+                   })
       .def("peer", &peer, "rank"_a)
       .def("reshape", &reshaped, "shape"_a)
       .def("view", &viewed_as, "dtype"_a)
       .def("__getitem__", &slice, "part"_a)
-      .def("__len__", [](const symmetric_array& a) { return a.shape.empty() ? 0 : static_cast<std::size_t>(a.shape.front()); })
-      .def("__dlpack__", [](nb::handle self, const nb::kwargs& options) {
-        nb::object method = exported(self).attr("__dlpack__");
-        return method(**options);
-      })
+      .def("__len__",
+           [](const symmetric_array& a) { return a.shape.empty() ? 0 : static_cast<std::size_t>(a.shape.front()); })
+      .def("__dlpack__",
+           [](nb::handle self, const nb::kwargs& options) {
+             nb::object method = exported(self).attr("__dlpack__");
+             return method(**options);
+           })
       .def("__dlpack_device__", [](nb::handle self) { return exported(self).attr("__dlpack_device__")(); })
       .def_prop_ro("__array_interface__", [](const symmetric_array& a) { return array_interface(a, true); })
       .def_prop_ro("__cuda_array_interface__", [](const symmetric_array& a) { return array_interface(a, false); })
       .def("__repr__", [](const symmetric_array& a) {
         std::string shape;
         for (const std::int64_t each : a.shape) shape += std::to_string(each) + ", ";
-        return "SymmetricArray(shape=(" + shape.substr(0, shape.size() < 2 ? 0 : shape.size() - (a.shape.size() == 1 ? 1 : 2)) +
+        return "SymmetricArray(shape=(" +
+               shape.substr(0, shape.size() < 2 ? 0 : shape.size() - (a.shape.size() == 1 ? 1 : 2)) +
                "), dtype=" + a.type.name() + ", " + a.memory->memory.name() + ")";
       });
   const nb::object type = m.attr("Communicator");
-  nb::cpp_function_def(&empty, nb::scope(type), nb::name("empty"), nb::is_method(),
-                       nb::sig("def empty(self, shape: int | typing.Sequence[int], dtype: typing.Any = 'float32', *, name: str = '', "
-                               "place: str = 'device', multimem: str = 'none') -> SymmetricArray"),
-                       "shape"_a, "dtype"_a = "float32",
-                       nb::kw_only(), "name"_a = "", "place"_a = "device", "multimem"_a = "none");
+  nb::cpp_function_def(
+      &empty, nb::scope(type), nb::name("empty"), nb::is_method(),
+      nb::sig("def empty(self, shape: int | typing.Sequence[int], dtype: typing.Any = 'float32', *, name: str = '', "
+              "place: str = 'device', multimem: str = 'none') -> SymmetricArray"),
+      "shape"_a, "dtype"_a = "float32", nb::kw_only(), "name"_a = "", "place"_a = "device", "multimem"_a = "none");
   nb::cpp_function_def(&register_array, nb::scope(type), nb::name("register"), nb::is_method(),
                        nb::sig("def register(self, array: typing.Any, *, name: str = '') -> SymmetricArray"), "array"_a,
                        nb::kw_only(), "name"_a = "");

@@ -93,7 +93,6 @@ namespace {
 
 using namespace nb::literals;  // NOLINT(google-build-using-namespace): nanobind's names of arguments
 
-
 /// A bootstrap by Python's all-gather: takes this rank's bytes, returns those of all ranks, in their order.
 std::shared_ptr<host::bootstrap> bootstrap_of(int rank, int size, const nb::callable& all_gather,
                                               std::chrono::milliseconds limit) {
@@ -173,6 +172,13 @@ void fail(communicator& c, const std::string& reason) {
   if (c.state) host::detail::ended_rank::leave(*c.state->comm, reason);
 }
 
+/// "ValueError: out of beans".
+std::string text_of(nb::handle error) {
+  const auto type = nb::cast<std::string>(error.type().attr("__name__"));
+  const auto text = nb::cast<std::string>(nb::str(error));
+  return text.empty() ? type : type + ": " + text;
+}
+
 /// Waits until the device is idle, and throws what no call has reported.
 void finish(communicator& c) {
   host::communicator& comm = c.open("run_ranks");
@@ -217,13 +223,21 @@ void bind_communicator(nb::module_& m) {
   nb::class_<team>(m, "Team")
       .def_ro("rank", &team::rank)
       .def_ro("size", &team::size)
-      .def("inner", [](const team& t, int factor) { return inner_factor(t, factor); }, "factor"_a)
-      .def("outer", [](const team& t, int factor) { return outer_factor(t, factor); }, "factor"_a)
-      .def("world_rank", [](const team& t, int member) {
-        if (member < 0 || member >= t.size) throw host::invalid_argument("world_rank: members of the team are 0 to " + std::to_string(t.size - 1));
-        if (!t.has_world_ranks()) throw host::not_supported("world_rank: the members of this team are no arithmetic sequence of ranks; take Communicator.lsa_ranks");
-        return t.world_rank(member);
-      }, "member"_a)
+      .def(
+          "inner", [](const team& t, int factor) { return inner_factor(t, factor); }, "factor"_a)
+      .def(
+          "outer", [](const team& t, int factor) { return outer_factor(t, factor); }, "factor"_a)
+      .def(
+          "world_rank",
+          [](const team& t, int member) {
+            if (member < 0 || member >= t.size)
+              throw host::invalid_argument("world_rank: members of the team are 0 to " + std::to_string(t.size - 1));
+            if (!t.has_world_ranks())
+              throw host::not_supported(
+                  "world_rank: the members of this team are no arithmetic sequence of ranks; take Communicator.lsa_ranks");
+            return t.world_rank(member);
+          },
+          "member"_a)
       .def("__repr__", [](const team& t) {
         return "Team(rank=" + std::to_string(t.rank) + ", size=" + std::to_string(t.size) + ")";
       });
@@ -231,41 +245,61 @@ void bind_communicator(nb::module_& m) {
   nb::class_<host::bootstrap>(m, "Bootstrap")
       .def_prop_ro("rank", &host::bootstrap::rank)
       .def_prop_ro("size", &host::bootstrap::size)
-      .def("interrupt", [](host::bootstrap& b, const std::string& why) { b.interrupt(b.rank(), why); }, "why"_a,
-           nb::call_guard<nb::gil_scoped_release>());
+      .def(
+          "interrupt", [](host::bootstrap& b, const std::string& why) { b.interrupt(b.rank(), why); }, "why"_a,
+          nb::call_guard<nb::gil_scoped_release>());
   m.def("thread_bootstraps", &host::thread_bootstraps, "size"_a);
-  m.def("environment_bootstrap", [](std::optional<double> limit) {
-    return connected([until = limit ? milliseconds_of(*limit) : host::default_bootstrap_limit()] {
-      return host::environment_bootstrap(until);
-    });
-  }, "limit"_a = nb::none());
+  m.def(
+      "environment_bootstrap",
+      [](std::optional<double> limit) {
+        return connected([until = limit ? milliseconds_of(*limit) : host::default_bootstrap_limit()] {
+          return host::environment_bootstrap(until);
+        });
+      },
+      "limit"_a = nb::none());
   m.def("launched_by_environment", &host::launched_by_environment);
-  m.def("all_gather_bootstrap", [](int rank, int size, const nb::callable& gather, std::optional<double> limit) {
-    return bootstrap_of(rank, size, gather, limit ? milliseconds_of(*limit) : host::default_bootstrap_limit());
-  }, "rank"_a, "size"_a, "all_gather"_a, "limit"_a = nb::none());
-  m.def("tcp_bootstrap", [](const std::string& id, int rank, int size, std::optional<double> limit) {
-    return connected([=, until = limit ? milliseconds_of(*limit) : host::default_bootstrap_limit()] {
-      return host::tcp_bootstrap(host::unique_id::parse(id), rank, size, until);
-    });
-  }, "id"_a, "rank"_a, "size"_a, "limit"_a = nb::none());
-  m.def("create_unique_id", [](const std::string& host, int port) {
-    if (port < 0 || port > 65535) throw host::invalid_argument("unique_id: a port is 0 to 65535");
-    return host::unique_id::create(host, static_cast<std::uint16_t>(port)).to_string();
-  }, "host"_a = "127.0.0.1", "port"_a = 0);
-  m.def("wanted_ranks", [](int ranks) { return host::detail::wanted_ranks(host::detail::process_variables(), ranks); }, "ranks"_a);
+  m.def(
+      "all_gather_bootstrap",
+      [](int rank, int size, const nb::callable& gather, std::optional<double> limit) {
+        return bootstrap_of(rank, size, gather, limit ? milliseconds_of(*limit) : host::default_bootstrap_limit());
+      },
+      "rank"_a, "size"_a, "all_gather"_a, "limit"_a = nb::none());
+  m.def(
+      "tcp_bootstrap",
+      [](const std::string& id, int rank, int size, std::optional<double> limit) {
+        return connected([=, until = limit ? milliseconds_of(*limit) : host::default_bootstrap_limit()] {
+          return host::tcp_bootstrap(host::unique_id::parse(id), rank, size, until);
+        });
+      },
+      "id"_a, "rank"_a, "size"_a, "limit"_a = nb::none());
+  m.def(
+      "create_unique_id",
+      [](const std::string& host, int port) {
+        if (port < 0 || port > 65535) throw host::invalid_argument("unique_id: a port is 0 to 65535");
+        return host::unique_id::create(host, static_cast<std::uint16_t>(port)).to_string();
+      },
+      "host"_a = "127.0.0.1", "port"_a = 0);
+  m.def(
+      "wanted_ranks", [](int ranks) { return host::detail::wanted_ranks(host::detail::process_variables(), ranks); },
+      "ranks"_a);
   m.def("device_count", [] { return host::detail::current_backend().device_count(); });
-  m.def("provide_devices", [](int count) { host::detail::current_backend().provide_devices(count); }, "count"_a);
+  m.def(
+      "provide_devices", [](int count) { host::detail::current_backend().provide_devices(count); }, "count"_a);
 
   nb::class_<communicator>(m, "Communicator", nb::is_weak_referenceable(), nb::dynamic_attr())
-      .def("__init__", [](communicator* self, const std::shared_ptr<host::bootstrap>& ranks, std::optional<double> limit,
-                          std::optional<double> kernel_timeout, int device, int lsa_size, bool check_launch) {
-        auto state = std::make_shared<rank_state>();
-        state->ranks = ranks;
-        const host::communicator_options options = options_of(limit, kernel_timeout, device, lsa_size, check_launch);
-        without_lock(state.get(), [&] { state->make(ranks, options); });
-        new (self) communicator(std::move(state));
-      }, "bootstrap"_a, nb::kw_only(), "limit"_a = nb::none(), "kernel_timeout"_a = nb::none(), "device"_a = -1,
-           "lsa_size"_a = 0, "check_launch"_a = false)
+      .def(
+          "__init__",
+          [](communicator* self, const std::shared_ptr<host::bootstrap>& ranks, std::optional<double> limit,
+             std::optional<double> kernel_timeout, int device, int lsa_size, bool check_launch) {
+            auto state = std::make_shared<rank_state>();
+            state->ranks = ranks;
+            const host::communicator_options options =
+                options_of(limit, kernel_timeout, device, lsa_size, check_launch);
+            without_lock(state.get(), [&] { state->make(ranks, options); });
+            new (self) communicator(std::move(state));
+          },
+          "bootstrap"_a, nb::kw_only(), "limit"_a = nb::none(), "kernel_timeout"_a = nb::none(), "device"_a = -1,
+          "lsa_size"_a = 0, "check_launch"_a = false)
       .def_ro("rank", &communicator::rank)
       .def_ro("size", &communicator::size)
       .def_ro("device", &communicator::device)
@@ -274,43 +308,66 @@ void bind_communicator(nb::module_& m) {
       .def_prop_ro("lsa", [](const communicator& c) { return c.open("lsa").lsa(); })
       .def_prop_ro("rail", [](const communicator& c) { return c.open("rail").rail(); })
       .def_prop_ro("lsa_ranks", [](const communicator& c) { return c.open("lsa_ranks").lsa_ranks(); })
-      .def_prop_ro("properties", [](const communicator& c) { return dict_of(c.open("properties").properties()); },
-                   nb::for_getter(nb::sig("def properties(self) -> dict[str, typing.Any]")))
+      .def_prop_ro(
+          "properties", [](const communicator& c) { return dict_of(c.open("properties").properties()); },
+          nb::for_getter(nb::sig("def properties(self) -> dict[str, typing.Any]")))
       .def_prop_ro("aborted", [](const communicator& c) { return c.open("aborted").aborted(); })
-      .def("barrier", [](communicator& c) {
-        host::communicator& comm = c.open("barrier");
-        without_lock(c.state.get(), [&] { comm.barrier(); });
-      })
-      .def("all_gather", [](communicator& c, const nb::bytes& mine) {
-        host::communicator& comm = c.open("all_gather");
-        std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(comm.size()));
-        const auto* const data = static_cast<const std::byte*>(mine.data());
-        without_lock(c.state.get(), [&] { comm.all_gather(std::span(data, mine.size()), std::span(all)); });
-        nb::list result;
-        for (int i = 0; i < comm.size(); ++i)
-          result.append(nb::bytes(all.data() + static_cast<std::size_t>(i) * mine.size(), mine.size()));
-        return result;
-      }, "mine"_a, nb::sig("def all_gather(self, mine: bytes) -> list[bytes]"))
-      .def("check", [](communicator& c) {
-        host::communicator& comm = c.open("check");
-        without_lock(c.state.get(), [&] { comm.check(); });
-      })
-      .def("abort", [](communicator& c) { c.open("abort").abort(); }, nb::call_guard<nb::gil_scoped_release>())
+      .def("barrier",
+           [](communicator& c) {
+             host::communicator& comm = c.open("barrier");
+             without_lock(c.state.get(), [&] { comm.barrier(); });
+           })
+      .def(
+          "all_gather",
+          [](communicator& c, const nb::bytes& mine) {
+            host::communicator& comm = c.open("all_gather");
+            std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(comm.size()));
+            const auto* const data = static_cast<const std::byte*>(mine.data());
+            without_lock(c.state.get(), [&] { comm.all_gather(std::span(data, mine.size()), std::span(all)); });
+            nb::list result;
+            for (int i = 0; i < comm.size(); ++i)
+              result.append(nb::bytes(all.data() + static_cast<std::size_t>(i) * mine.size(), mine.size()));
+            return result;
+          },
+          "mine"_a, nb::sig("def all_gather(self, mine: bytes) -> list[bytes]"))
+      .def("check",
+           [](communicator& c) {
+             host::communicator& comm = c.open("check");
+             without_lock(c.state.get(), [&] { comm.check(); });
+           })
+      .def(
+          "abort", [](communicator& c) { c.open("abort").abort(); }, nb::call_guard<nb::gil_scoped_release>())
       .def("split", &split, "color"_a, "key"_a = 0)
       .def("close", &communicator::close)
-      .def("synchronize", [](communicator& c, nb::object stream) {
-        host::communicator& comm = c.open("synchronize");
-        const std::uintptr_t of_stream = stream.is_none() ? 0 : stream_of(stream);
-        without_lock(c.state.get(), [&] {
-          python::synchronize(comm.device(), stream.is_none() ? nullptr : &of_stream);
-          if (stream.is_none()) c.state->idle();
-        });
-      }, "stream"_a = nb::none())
+      .def("__enter__", [](nb::object self) { return self; }, nb::sig("def __enter__(self) -> Communicator"))
+      .def(
+          "__exit__",
+          [](communicator& c, nb::handle, nb::handle value, nb::handle) {
+            if (!value.is_none()) fail(c, text_of(value));
+            c.close();
+          },
+          nb::arg().none(), nb::arg().none(), nb::arg().none())
+      .def(
+          "synchronize",
+          [](communicator& c, nb::object stream) {
+            host::communicator& comm = c.open("synchronize");
+            const std::uintptr_t of_stream = stream.is_none() ? 0 : stream_of(stream);
+            without_lock(c.state.get(), [&] {
+              python::synchronize(comm.device(), stream.is_none() ? nullptr : &of_stream);
+              if (stream.is_none()) c.state->idle();
+            });
+          },
+          "stream"_a = nb::none())
       .def("_fail", &fail, "reason"_a)
       .def("_finish", &finish)
-      .def("_interrupt", [](communicator& c, const std::string& why) { if (c.state) c.state->interrupt(why); }, "why"_a,
-           nb::call_guard<nb::gil_scoped_release>())
-      .def("_follows_another", [](communicator& c) { return host::detail::ended_rank::follows_another(c.open("check")); });
+      .def(
+          "_interrupt",
+          [](communicator& c, const std::string& why) {
+            if (c.state) c.state->interrupt(why);
+          },
+          "why"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("_follows_another",
+           [](communicator& c) { return c.state && host::detail::ended_rank::follows_another(*c.state->comm); });
 }
 
 }  // namespace devcomm::python

@@ -154,7 +154,9 @@ void synchronize(int device, const std::uintptr_t* stream) {
   }
 }
 
-void make_current(int device) { check(host::cuda::driver().ctx_set_current(host::cuda::primary_context(device)), "cuCtxSetCurrent"); }
+void make_current(int device) {
+  check(host::cuda::driver().ctx_set_current(host::cuda::primary_context(device)), "cuCtxSetCurrent");
+}
 
 const char* backend_name() { return "cuda"; }
 

@@ -1,6 +1,6 @@
 /// \file device.hpp
-/// What the bindings need of GPUs beside the host library: kernels, and waiting for them. CUDA's driver is behind it, or
-/// the simulator.
+/// What the bindings need of GPUs beside the host library: kernels, and waiting for them. CUDA's driver is behind it,
+/// or the simulator.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -44,7 +44,7 @@ struct kernel_name {
 
 /// One for each name. `library` is the file's path for the simulator, and its content for CUDA.
 [[nodiscard]] std::vector<std::shared_ptr<loaded_kernel>> load_kernels(std::string_view library,
-                                                                      std::vector<kernel_name>& names);
+                                                                       std::vector<kernel_name>& names);
 
 /// Waits until the stream, or with `stream` null all of the device, has nothing left to do.
 void synchronize(int device, const std::uintptr_t* stream);
@@ -55,8 +55,8 @@ void make_current(int device);
 /// "sm_90" of a device: what kernels are compiled for.
 [[nodiscard]] std::string architecture(int device);
 
-/// Memory of the host's heap or a mapping that a kernel is given: on GPUs an error, which says so. Simulated GPUs use it
-/// as memory of the device.
+/// Memory of the host's heap or a mapping that a kernel is given: on GPUs an error, which says so. Simulated GPUs use
+/// it as memory of the device.
 void use_host_memory(int device, void* base, std::size_t bytes);
 
 /// Settings of the simulation and its reports; nothing for GPUs.

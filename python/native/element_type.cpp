@@ -21,7 +21,10 @@ struct entry {
 const entry entries[] = {
     {"float32", code::Float, 32, {"float"}},
     {"float16", code::Float, 16, {"__half", "devcomm::simulator::detail::small_float<5, 10, __half_raw>"}},
-    {"bfloat16", code::Bfloat, 16, {"__nv_bfloat16", "devcomm::simulator::detail::small_float<8, 7, __nv_bfloat16_raw>"}},
+    {"bfloat16",
+     code::Bfloat,
+     16,
+     {"__nv_bfloat16", "devcomm::simulator::detail::small_float<8, 7, __nv_bfloat16_raw>"}},
     {"float64", code::Float, 64, {"double"}},
     {"int32", code::Int, 32, {"int"}},
     {"uint32", code::UInt, 32, {"unsigned int"}},
@@ -53,7 +56,8 @@ element_type element_type_of(nb::handle dtype) {
   } else {
     // numpy and its kin have `name`, also classes such as numpy.float32; torch's are written "torch.float32".
     const nb::object name = nb::getattr(dtype, "name", nb::none());
-    const nb::object own = name.is_none() || !nb::isinstance<nb::str>(name) ? nb::getattr(dtype, "__name__", nb::none()) : name;
+    const nb::object own =
+        name.is_none() || !nb::isinstance<nb::str>(name) ? nb::getattr(dtype, "__name__", nb::none()) : name;
     text = nb::cast<std::string>(own.is_none() ? nb::str(dtype) : nb::str(own));
   }
   if (text.rfind("torch.", 0) == 0) text = text.substr(6);

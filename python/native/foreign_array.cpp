@@ -31,8 +31,9 @@ foreign_array foreign_array::of(nb::handle array, const std::string& call) {
     expected *= size;
   }
   if (!contiguous && expected != 0) {
-    throw host::invalid_argument(call + ": the array is not contiguous; copy it, by numpy.ascontiguousarray or "
-                                        "Tensor.contiguous");
+    throw host::invalid_argument(call +
+                                 ": the array is not contiguous; copy it, by numpy.ascontiguousarray or "
+                                 "Tensor.contiguous");
   }
   for (std::size_t i = 0; i < seen.ndim(); ++i) result.shape.push_back(static_cast<std::int64_t>(seen.shape(i)));
   result.on_host = seen.device_type() == nb::device::cpu::value;

@@ -55,7 +55,8 @@ void remember_main_thread() { main_thread = pthread_self(); }
 interruptible::interruptible(rank_state* rank) {
   if (rank == nullptr || pthread_equal(main_thread, pthread_self()) == 0) return;
   struct sigaction current {};
-  if (sigaction(SIGINT, nullptr, &current) != 0 || current.sa_handler == SIG_DFL || current.sa_handler == SIG_IGN) return;
+  if (sigaction(SIGINT, nullptr, &current) != 0 || current.sa_handler == SIG_DFL || current.sa_handler == SIG_IGN)
+    return;
   start_watching();
   {
     const std::lock_guard lock(guard);

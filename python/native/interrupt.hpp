@@ -6,8 +6,9 @@ namespace devcomm::python {
 
 struct rank_state;
 
-/// While it lives on the main thread, SIGINT also ends the waits of `rank`, on the host and in its kernels; its end then
-/// raises what Python's handler does. On other threads it does nothing. *Requires* the interpreter's lock at both ends.
+/// While it lives on the main thread, SIGINT also ends the waits of `rank`, on the host and in its kernels; its end
+/// then raises what Python's handler does. On other threads it does nothing. *Requires* the interpreter's lock at both
+/// ends.
 class interruptible {
  public:
   explicit interruptible(rank_state* rank);

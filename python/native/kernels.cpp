@@ -1,7 +1,7 @@
 /// Kernels of a person's own: their parameters, and launches.
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -37,9 +37,9 @@ struct scalar_type {
   bool is_signed;
 };
 const scalar_type integers[] = {
-    {"int", 4, true},          {"unsigned int", 4, false},  {"long", 8, true},         {"unsigned long", 8, false},
-    {"long long", 8, true},    {"unsigned long long", 8, false}, {"short", 2, true},   {"unsigned short", 2, false},
-    {"signed char", 1, true},  {"unsigned char", 1, false}, {"char", 1, true},
+    {"int", 4, true},         {"unsigned int", 4, false},       {"long", 8, true},  {"unsigned long", 8, false},
+    {"long long", 8, true},   {"unsigned long long", 8, false}, {"short", 2, true}, {"unsigned short", 2, false},
+    {"signed char", 1, true}, {"unsigned char", 1, false},      {"char", 1, true},
 };
 
 std::string without_const(std::string text) {
@@ -116,7 +116,7 @@ std::string name_of_type(nb::handle value) { return nb::cast<std::string>(value.
 /// Room for the arguments of a launch.
 class packed_arguments {
  public:
-  static constexpr std::size_t most = 4096;  // bytes of parameters that every driver takes
+  static constexpr std::size_t max_bytes = 4096;  // bytes of parameters that every driver takes
 
   void* add(const void* value, std::size_t bytes) {
     used_ = (used_ + 15) / 16 * 16;
@@ -126,13 +126,15 @@ class packed_arguments {
     places_[count_++] = place;
     return place;
   }
-  [[nodiscard]] bool fits(std::size_t bytes) const { return used_ + 16 + bytes <= sizeof room_ && count_ < most_arguments; }
+  [[nodiscard]] bool fits(std::size_t bytes) const {
+    return used_ + 16 + bytes <= sizeof room_ && count_ < max_arguments;
+  }
   [[nodiscard]] void** places() { return places_; }
 
  private:
-  static constexpr std::size_t most_arguments = 256;
-  alignas(16) std::byte room_[2 * most];
-  void* places_[most_arguments];
+  static constexpr std::size_t max_arguments = 256;
+  alignas(16) std::byte room_[2 * max_bytes];
+  void* places_[max_arguments];
   std::size_t used_ = 0;
   std::size_t count_ = 0;
 };
@@ -183,13 +185,15 @@ void add_pointer(packed_arguments& arguments, const kernel& k, std::size_t i, nb
     check_element(k, i, own->type);
     pointer = own->data();
   } else {
-    const foreign_array given = foreign_array::of(value, "argument " + std::to_string(i + 1) + " of kernel " + k.text());
+    const foreign_array given =
+        foreign_array::of(value, "argument " + std::to_string(i + 1) + " of kernel " + k.text());
     check_element(k, i, given.type);
     if (given.on_host) {
       use_host_memory(chosen.device, given.data, given.bytes());
     } else if (given.device != chosen.device) {
-      refuse(k, i, "the array is on device " + std::to_string(given.device) + " and the launch on device " +
-                       std::to_string(chosen.device));
+      refuse(k, i,
+             "the array is on device " + std::to_string(given.device) + " and the launch on device " +
+                 std::to_string(chosen.device));
     }
     pointer = given.data;
   }
@@ -201,7 +205,8 @@ void add_structure(packed_arguments& arguments, const kernel& k, std::size_t i, 
   const resource* given = nullptr;
   if (nb::try_cast(value, given) && given != nullptr) {
     constexpr std::string_view buffer = "devcomm::buffer_handle<";
-    const bool both_buffers = p.text.compare(0, buffer.size(), buffer) == 0 && given->type.compare(0, buffer.size(), buffer) == 0;
+    const bool both_buffers =
+        p.text.compare(0, buffer.size(), buffer) == 0 && given->type.compare(0, buffer.size(), buffer) == 0;
     if (both_buffers) {
       element_type wanted;
       const std::string element = p.text.substr(buffer.size(), p.text.size() - buffer.size() - 1);
@@ -217,7 +222,9 @@ void add_structure(packed_arguments& arguments, const kernel& k, std::size_t i, 
   Py_buffer view;
   if (PyObject_GetBuffer(value.ptr(), &view, PyBUF_SIMPLE) != 0) {
     PyErr_Clear();
-    refuse(k, i, "takes the handle that Requirements returned, or a ctypes structure or bytes of its size; it was given a " + name_of_type(value));
+    refuse(k, i,
+           "takes the handle that Requirements returned, or a ctypes structure or bytes of its size; it was given a " +
+               name_of_type(value));
   }
   const auto bytes = static_cast<std::size_t>(view.len);
   const bool fits = (p.bytes == 0 || bytes == p.bytes) && arguments.fits(bytes);
@@ -226,7 +233,8 @@ void add_structure(packed_arguments& arguments, const kernel& k, std::size_t i, 
   if (!fits) refuse(k, i, "has " + std::to_string(p.bytes) + " bytes, and was given " + std::to_string(bytes));
 }
 
-void add_argument(packed_arguments& arguments, const kernel& k, std::size_t i, nb::handle value, chosen_device& chosen) {
+void add_argument(packed_arguments& arguments, const kernel& k, std::size_t i, nb::handle value,
+                  chosen_device& chosen) {
   const parameter& p = k.parameters[i];
   switch (p.kind) {
     case parameter_kind::device_comm: {
@@ -242,7 +250,8 @@ void add_argument(packed_arguments& arguments, const kernel& k, std::size_t i, n
       const symmetric_array* given = nullptr;
       if (!nb::try_cast(value, given) || given == nullptr)
         refuse(k, i, "takes an array of Communicator.empty or register; it was given a " + name_of_type(value));
-      if (given->member >= 0) refuse(k, i, "the array is another rank's; give this rank's own, and name the peer in the kernel");
+      if (given->member >= 0)
+        refuse(k, i, "the array is another rank's; give this rank's own, and name the peer in the kernel");
       const window& w = given->memory->memory.window();
       if (p.kind == parameter_kind::window) {
         if (given->offset != 0) refuse(k, i, "a window has no offset; give the whole array, or take a sym_ptr");
@@ -257,10 +266,18 @@ void add_argument(packed_arguments& arguments, const kernel& k, std::size_t i, n
     case parameter_kind::pointer: return add_pointer(arguments, k, i, value, chosen);
     case parameter_kind::integer:
       switch (p.bytes) {
-        case 1: return p.is_signed ? add_integer<std::int8_t>(arguments, k, i, value) : add_integer<std::uint8_t>(arguments, k, i, value);
-        case 2: return p.is_signed ? add_integer<std::int16_t>(arguments, k, i, value) : add_integer<std::uint16_t>(arguments, k, i, value);
-        case 4: return p.is_signed ? add_integer<std::int32_t>(arguments, k, i, value) : add_integer<std::uint32_t>(arguments, k, i, value);
-        default: return p.is_signed ? add_integer<std::int64_t>(arguments, k, i, value) : add_integer<std::uint64_t>(arguments, k, i, value);
+        case 1:
+          return p.is_signed ? add_integer<std::int8_t>(arguments, k, i, value)
+                             : add_integer<std::uint8_t>(arguments, k, i, value);
+        case 2:
+          return p.is_signed ? add_integer<std::int16_t>(arguments, k, i, value)
+                             : add_integer<std::uint16_t>(arguments, k, i, value);
+        case 4:
+          return p.is_signed ? add_integer<std::int32_t>(arguments, k, i, value)
+                             : add_integer<std::uint32_t>(arguments, k, i, value);
+        default:
+          return p.is_signed ? add_integer<std::int64_t>(arguments, k, i, value)
+                             : add_integer<std::uint64_t>(arguments, k, i, value);
       }
     case parameter_kind::floating: {
       const double number = PyFloat_AsDouble(value.ptr());
@@ -286,8 +303,10 @@ void find_device(chosen_device& chosen, nb::handle value) {
   const device_state* comm = nullptr;
   const symmetric_array* array = nullptr;
   std::shared_ptr<rank_state> rank;
-  if (nb::try_cast(value, comm) && comm != nullptr) rank = comm->rank;
-  else if (nb::try_cast(value, array) && array != nullptr) rank = array->memory->rank;
+  if (nb::try_cast(value, comm) && comm != nullptr)
+    rank = comm->rank;
+  else if (nb::try_cast(value, array) && array != nullptr)
+    rank = array->memory->rank;
   if (!rank) return;
   chosen.rank = rank.get();
   chosen.device = rank->comm->device();
@@ -338,9 +357,9 @@ std::uint64_t hash_of(const std::string& text) {
 nb::list load(const nb::object& library, const std::vector<std::tuple<std::string, std::string, std::string>>& wanted) {
   std::vector<kernel_name> names;
   for (const auto& [name, symbol, type] : wanted) names.push_back({name, symbol, type});
-  const std::string content = nb::isinstance<nb::bytes>(library)
-                                  ? std::string(nb::cast<nb::bytes>(library).c_str(), nb::cast<nb::bytes>(library).size())
-                                  : nb::cast<std::string>(library);
+  const std::string content = nb::isinstance<nb::bytes>(library) ? std::string(nb::cast<nb::bytes>(library).c_str(),
+                                                                               nb::cast<nb::bytes>(library).size())
+                                                                 : nb::cast<std::string>(library);
   std::vector<std::shared_ptr<loaded_kernel>> loaded;
   {
     const nb::gil_scoped_release released;
@@ -376,25 +395,29 @@ void bind_kernels(nb::module_& m) {
   nb::class_<prepared_launch>(m, "Launch").def("__call__", &call);
   nb::class_<kernel>(m, "Kernel")
       .def_ro("name", &kernel::name)
-      .def_prop_ro("parameters", [](const kernel& k) {
-        std::vector<std::string> all;
-        for (const parameter& p : k.parameters) all.push_back(p.text);
-        return all;
-      })
+      .def_prop_ro("parameters",
+                   [](const kernel& k) {
+                     std::vector<std::string> all;
+                     for (const parameter& p : k.parameters) all.push_back(p.text);
+                     return all;
+                   })
       .def("__repr__", [](const kernel& k) { return "<kernel " + k.text() + ">"; })
-      .def("__call__", [](nb::handle self, nb::handle grid, nb::handle block, nb::handle stream, std::size_t shared_bytes,
-                          nb::handle cluster, bool cooperative, bool dependent) {
-        prepared_launch l{nb::borrow(self), nb::cast<const kernel*>(self), {}};
-        set_shape(l.shape.grid, grid, "grid");
-        set_shape(l.shape.block, block, "block");
-        set_shape(l.shape.cluster, cluster, "cluster");
-        l.shape.shared_bytes = shared_bytes;
-        l.shape.stream = stream.is_none() ? 0 : stream_of(stream);
-        l.shape.cooperative = cooperative;
-        l.shape.dependent = dependent;
-        return l;
-      }, "grid"_a, "block"_a, "stream"_a = nb::none(), nb::kw_only(), "shared_bytes"_a = 0, "cluster"_a = 1,
-         "cooperative"_a = false, "dependent"_a = false);
+      .def(
+          "__call__",
+          [](nb::handle self, nb::handle grid, nb::handle block, nb::handle stream, std::size_t shared_bytes,
+             nb::handle cluster, bool cooperative, bool dependent) {
+            prepared_launch l{nb::borrow(self), nb::cast<const kernel*>(self), {}};
+            set_shape(l.shape.grid, grid, "grid");
+            set_shape(l.shape.block, block, "block");
+            set_shape(l.shape.cluster, cluster, "cluster");
+            l.shape.shared_bytes = shared_bytes;
+            l.shape.stream = stream.is_none() ? 0 : stream_of(stream);
+            l.shape.cooperative = cooperative;
+            l.shape.dependent = dependent;
+            return l;
+          },
+          "grid"_a, "block"_a, "stream"_a = nb::none(), nb::kw_only(), "shared_bytes"_a = 0, "cluster"_a = 1,
+          "cooperative"_a = false, "dependent"_a = false);
   // *Collective*: before the first launch that waits for peers.
   nb::cpp_function_def(
       [](communicator& c, const nb::args& prepared) {
@@ -403,13 +426,17 @@ void bind_kernels(nb::module_& m) {
         const auto add = [&](nb::handle each) {
           const kernel* one = nullptr;
           if (!nb::try_cast(each, one) || one == nullptr)
-            throw host::invalid_argument("prepare: takes kernels and modules of kernels; it was given a " + name_of_type(each));
+            throw host::invalid_argument("prepare: takes kernels and modules of kernels; it was given a " +
+                                         name_of_type(each));
           all.push_back(one->code);
         };
         for (const nb::handle each : prepared) {
-          if (nb::isinstance<kernel>(each)) add(each);
-          else if (nb::hasattr(each, "kernels")) for (const nb::handle one : each.attr("kernels").attr("values")()) add(one);
-          else add(each);
+          if (nb::isinstance<kernel>(each))
+            add(each);
+          else if (nb::hasattr(each, "kernels"))
+            for (const nb::handle one : each.attr("kernels").attr("values")()) add(one);
+          else
+            add(each);
         }
         without_lock(c.state.get(), [&] {
           for (const auto& each : all) each->prepare(comm.device());

@@ -69,6 +69,8 @@ NB_MODULE(DEVCOMM_PYTHON_MODULE, m) {
   m.def("architecture", &architecture, nb::arg("device"));
   bind_simulation(m);
   nb::class_<order_cell>(m, "OrderCell").def(nb::init<>());
-  m.def("hand_over", [](order_cell& c) { hand_over(&c.known); }, nb::arg("cell"));
-  m.def("take_over", [](order_cell& c) { take_over(&c.known); }, nb::arg("cell"));
+  m.def(
+      "hand_over", [](order_cell& c) { hand_over(&c.known); }, nb::arg("cell"));
+  m.def(
+      "take_over", [](order_cell& c) { take_over(&c.known); }, nb::arg("cell"));
 }

@@ -1,5 +1,5 @@
-/// The C++ library's own code for threads and condition variables calls the C library's, in which the race detector does
-/// not see who orders whom. The link of this module takes these in its place: their calls are the detector's.
+/// The C++ library's own code for threads and condition variables calls the C library's, in which the race detector
+/// does not see who orders whom. The link of this module takes these in its place: their calls are the detector's.
 #include <pthread.h>
 
 #include <condition_variable>
@@ -22,7 +22,7 @@ void* run(void* state) {
 extern "C" {
 
 void __wrap__ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE(std::condition_variable* changed,
-                                                                     std::unique_lock<std::mutex>* lock) {
+                                                                      std::unique_lock<std::mutex>* lock) {
   pthread_cond_wait(changed->native_handle(), lock->mutex()->native_handle());
 }
 

@@ -66,7 +66,7 @@ auto with_protocol(const std::string& protocol, Call call) {
 }
 
 resource add_fifos(requirements& needs, const std::string& protocol, std::int64_t count, std::optional<team> members,
-                 std::optional<std::int64_t> packs, std::int64_t slots) {
+                   std::optional<std::int64_t> packs, std::int64_t slots) {
   const team of = members.value_or(needs.comm().lsa());
   const auto add = [&](auto fifos) {
     if (packs) fifos.packs = number(*packs, "packs");
@@ -82,16 +82,17 @@ resource add_fifos(requirements& needs, const std::string& protocol, std::int64_
 
 gin::contexts contexts_of(const requirements& needs, std::int64_t count, std::int64_t signals, std::int64_t counters,
                           std::int64_t depth, std::int64_t barriers) {
-  return {needs.comm().world(),        number(count, "count"),        number(signals, "signals", 0),
-          number(counters, "counters", 0), number(depth, "depth"), number(barriers, "barriers", 0)};
+  return {needs.comm().world(),          number(count, "count"),
+          number(signals, "signals", 0), number(counters, "counters", 0),
+          number(depth, "depth"),        number(barriers, "barriers", 0)};
 }
 
 resource add_buffer(requirements& needs, std::int64_t count, nb::handle dtype) {
   const element_type type = element_type_of(dtype);
   const auto elements = static_cast<std::uint64_t>(number(count, "count"));
   // The layout is the same for every type; which one, the kernel's parameter says.
-  resource made = resource_of(buffer_handle<char>{
-      needs.asked.add(elements * type.bytes(), 128, {type.bytes()}), elements, needs.asked.owner()});
+  resource made = resource_of(buffer_handle<char>{needs.asked.add(elements * type.bytes(), 128, {type.bytes()}),
+                                                  elements, needs.asked.owner()});
   made.type = "devcomm::buffer_handle<" + type.name() + ">";
   return made;
 }
@@ -105,53 +106,91 @@ void bind_requirements(nb::module_& m) {
       .def("__repr__", [](const resource& h) { return "Handle(" + h.type + ")"; });
 
   nb::class_<requirements>(m, "Requirements")
-      .def("lsa_barriers", [](requirements& r, std::int64_t count) -> requirements& {
-        r.asked.lsa_barriers(number(count, "count"));
-        return r;
-      }, "count"_a, nb::rv_policy::reference)
-      .def("whole_world", [](requirements& r) -> requirements& {
-        r.asked.with(lsa::whole_world{});
-        return r;
-      }, nb::rv_policy::reference)
-      .def("multimem", [](requirements& r, const std::string& policy) -> requirements& {
-        if (policy != "required" && policy != "or_software")
-          throw host::invalid_argument("multimem: policy is 'required' or 'or_software'; it is '" + policy + "'");
-        r.asked.with(devcomm::multimem::resources{policy == "required" ? host::multimem_policy::required
-                                                                       : host::multimem_policy::or_software});
-        return r;
-      }, "policy"_a = "or_software", nb::rv_policy::reference)
-      .def("tracing", [](requirements& r, std::int64_t blocks, std::int64_t spans, std::int64_t warps) -> requirements& {
-        r.asked.with(tracing{number(blocks, "blocks"), number(spans, "spans"), number(warps, "warps")});
-        return r;
-      }, "blocks"_a, "spans"_a, "warps"_a = 1, nb::rv_policy::reference)
-      .def("add_lsa_barriers", [](requirements& r, std::int64_t count, std::optional<team> t) {
-        return resource_of(r.asked.add(lsa::barriers{t.value_or(r.comm().lsa()), number(count, "count")}));
-      }, "count"_a, "team"_a = nb::none())
-      .def("add_multimem_barriers", [](requirements& r, std::int64_t count) {
-        return resource_of(r.asked.add(devcomm::multimem::barriers{number(count, "count")}));
-      }, "count"_a)
-      .def("add_signals", [](requirements& r, std::int64_t count, std::optional<team> t) {
-        return resource_of(r.asked.add(lsa::signals{t.value_or(r.comm().lsa()), number(count, "count")}));
-      }, "count"_a, "team"_a = nb::none())
-      .def("add_mailboxes", [](requirements& r, const std::string& protocol, std::int64_t count, std::int64_t packets,
-                               std::optional<team> t) {
-        return with_protocol(protocol, [&](auto p) {
-          return resource_of(r.asked.add(lsa::mailboxes<decltype(p)::value>{t.value_or(r.comm().lsa()), number(count, "count"), number(packets, "packets")}));
-        });
-      }, "protocol"_a, "count"_a, "packets"_a, "team"_a = nb::none())
-      .def("add_ll_slots", [](requirements& r, std::int64_t count, std::int64_t slots, std::int64_t value_bytes, std::optional<team> t) {
-        return resource_of(r.asked.add(lsa::ll_slots{t.value_or(r.comm().lsa()), number(count, "count"), number(slots, "slots"), number(value_bytes, "value_bytes")}));
-      }, "count"_a, "slots"_a, "value_bytes"_a = 8, "team"_a = nb::none())
-      .def("add_fifos", &add_fifos, "protocol"_a, "count"_a, "team"_a = nb::none(), "packs"_a = nb::none(), "slots"_a = 4)
-      .def("add_network_fifos", [](requirements& r, std::int64_t count, std::int64_t contexts, std::int64_t signals,
-                                   std::int64_t counters, std::int64_t depth, std::int64_t barriers, std::int64_t packs, std::int64_t slots) {
-        return resource_of(r.asked.add(channel::network_fifos{contexts_of(r, contexts, signals, counters, depth, barriers),
-                                                            number(count, "count"), number(packs, "packs"), number(slots, "slots")}));
-      }, "count"_a, nb::kw_only(), "contexts"_a = 1, "signals"_a = 0, "counters"_a = 0, "depth"_a = 256, "barriers"_a = 0, "packs"_a = 8192, "slots"_a = 4)
-      .def("add_gin_contexts", [](requirements& r, std::int64_t count, std::int64_t signals, std::int64_t counters,
-                                  std::int64_t depth, std::int64_t barriers) {
-        return resource_of(r.asked.add(contexts_of(r, count, signals, counters, depth, barriers)));
-      }, "count"_a = 1, "signals"_a = 0, "counters"_a = 0, "depth"_a = 256, "barriers"_a = 0)
+      .def(
+          "lsa_barriers",
+          [](requirements& r, std::int64_t count) -> requirements& {
+            r.asked.lsa_barriers(number(count, "count"));
+            return r;
+          },
+          "count"_a, nb::rv_policy::reference)
+      .def(
+          "whole_world",
+          [](requirements& r) -> requirements& {
+            r.asked.with(lsa::whole_world{});
+            return r;
+          },
+          nb::rv_policy::reference)
+      .def(
+          "multimem",
+          [](requirements& r, const std::string& policy) -> requirements& {
+            if (policy != "required" && policy != "or_software")
+              throw host::invalid_argument("multimem: policy is 'required' or 'or_software'; it is '" + policy + "'");
+            r.asked.with(devcomm::multimem::resources{policy == "required" ? host::multimem_policy::required
+                                                                           : host::multimem_policy::or_software});
+            return r;
+          },
+          "policy"_a = "or_software", nb::rv_policy::reference)
+      .def(
+          "tracing",
+          [](requirements& r, std::int64_t blocks, std::int64_t spans, std::int64_t warps) -> requirements& {
+            r.asked.with(tracing{number(blocks, "blocks"), number(spans, "spans"), number(warps, "warps")});
+            return r;
+          },
+          "blocks"_a, "spans"_a, "warps"_a = 1, nb::rv_policy::reference)
+      .def(
+          "add_lsa_barriers",
+          [](requirements& r, std::int64_t count, std::optional<team> t) {
+            return resource_of(r.asked.add(lsa::barriers{t.value_or(r.comm().lsa()), number(count, "count")}));
+          },
+          "count"_a, "team"_a = nb::none())
+      .def(
+          "add_multimem_barriers",
+          [](requirements& r, std::int64_t count) {
+            return resource_of(r.asked.add(devcomm::multimem::barriers{number(count, "count")}));
+          },
+          "count"_a)
+      .def(
+          "add_signals",
+          [](requirements& r, std::int64_t count, std::optional<team> t) {
+            return resource_of(r.asked.add(lsa::signals{t.value_or(r.comm().lsa()), number(count, "count")}));
+          },
+          "count"_a, "team"_a = nb::none())
+      .def(
+          "add_mailboxes",
+          [](requirements& r, const std::string& protocol, std::int64_t count, std::int64_t packets,
+             std::optional<team> t) {
+            return with_protocol(protocol, [&](auto p) {
+              return resource_of(r.asked.add(lsa::mailboxes<decltype(p)::value>{
+                  t.value_or(r.comm().lsa()), number(count, "count"), number(packets, "packets")}));
+            });
+          },
+          "protocol"_a, "count"_a, "packets"_a, "team"_a = nb::none())
+      .def(
+          "add_ll_slots",
+          [](requirements& r, std::int64_t count, std::int64_t slots, std::int64_t value_bytes, std::optional<team> t) {
+            return resource_of(r.asked.add(lsa::ll_slots{t.value_or(r.comm().lsa()), number(count, "count"),
+                                                         number(slots, "slots"), number(value_bytes, "value_bytes")}));
+          },
+          "count"_a, "slots"_a, "value_bytes"_a = 8, "team"_a = nb::none())
+      .def("add_fifos", &add_fifos, "protocol"_a, "count"_a, "team"_a = nb::none(), "packs"_a = nb::none(),
+           "slots"_a = 4)
+      .def(
+          "add_network_fifos",
+          [](requirements& r, std::int64_t count, std::int64_t contexts, std::int64_t signals, std::int64_t counters,
+             std::int64_t depth, std::int64_t barriers, std::int64_t packs, std::int64_t slots) {
+            return resource_of(r.asked.add(
+                channel::network_fifos{contexts_of(r, contexts, signals, counters, depth, barriers),
+                                       number(count, "count"), number(packs, "packs"), number(slots, "slots")}));
+          },
+          "count"_a, nb::kw_only(), "contexts"_a = 1, "signals"_a = 0, "counters"_a = 0, "depth"_a = 256,
+          "barriers"_a = 0, "packs"_a = 8192, "slots"_a = 4)
+      .def(
+          "add_gin_contexts",
+          [](requirements& r, std::int64_t count, std::int64_t signals, std::int64_t counters, std::int64_t depth,
+             std::int64_t barriers) {
+            return resource_of(r.asked.add(contexts_of(r, count, signals, counters, depth, barriers)));
+          },
+          "count"_a = 1, "signals"_a = 0, "counters"_a = 0, "depth"_a = 256, "barriers"_a = 0)
       .def("add_buffer", &add_buffer, "count"_a, "dtype"_a)
       .def_prop_ro("nbytes", [](const requirements& r) { return r.asked.bytes(); });
 
@@ -160,16 +199,20 @@ void bind_requirements(nb::module_& m) {
       .def_prop_ro("size", [](const device_state& d) { return d.comm.get().size; })
       .def_prop_ro("network", [](const device_state& d) { return d.comm.network(); })
       .def("check", [](const device_state& d) { without_lock(d.rank.get(), [&] { d.comm.check(); }); })
-      .def("failures", [](const device_state& d) {
-        std::vector<std::string> texts;
-        for (const failure_record& each : d.comm.failures()) texts.push_back(host::describe(each));
-        return texts;
-      })
+      .def("failures",
+           [](const device_state& d) {
+             std::vector<std::string> texts;
+             for (const failure_record& each : d.comm.failures()) texts.push_back(host::describe(each));
+             return texts;
+           })
       .def("kernel_argument", [](const device_state& d) { return nb::bytes(&d.comm.get(), sizeof(device_comm)); });
 
   const nb::object type = m.attr("Communicator");
-  nb::cpp_function_def([](communicator& c) { return requirements{c.state, c.open("requirements").requirements()}; },
-                       nb::scope(type), nb::name("requirements"), nb::is_method());
+  nb::cpp_function_def(
+      [](communicator& c) {
+        return requirements{c.state, c.open("requirements").requirements()};
+      },
+      nb::scope(type), nb::name("requirements"), nb::is_method());
   nb::cpp_function_def(
       [](communicator& c, const requirements& needs) {
         host::communicator& comm = c.open("create_device_comm");

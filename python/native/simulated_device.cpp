@@ -10,8 +10,8 @@
 #include "runtime/simulation.hpp"
 
 #include <cuda_runtime_api.h>
-#include <nanobind/stl/string.h>
 #include <dlfcn.h>
+#include <nanobind/stl/string.h>
 
 #include <cstring>
 #include <span>
@@ -128,7 +128,8 @@ void bind_simulation(nanobind::module_& m) {
   m.def("last_failure", &simulator::last_failure);
   m.def("clear_failure", &simulator::clear_failure);
   m.def("set_seed", &simulator::set_seed, nb::arg("seed"));
-  m.def("set_schedule", [](const std::string& text) { simulator::set_schedule(text); }, nb::arg("schedule"));
+  m.def(
+      "set_schedule", [](const std::string& text) { simulator::set_schedule(text); }, nb::arg("schedule"));
   m.def("set_store_delay", &simulator::set_store_delay, nb::arg("steps"));
 }
 

@@ -17,7 +17,7 @@ if [ -z "$tool" ] || ! "$tool" --version | grep -q 'version 14\.'; then
 fi
 
 folders=()
-for folder in include host simulator tests examples benchmarks; do
+for folder in include host simulator python tests examples benchmarks; do
   [ -d "$folder" ] && folders+=("$folder")
 done
 mapfile -d '' -t sources < <(find "${folders[@]}" -type f \

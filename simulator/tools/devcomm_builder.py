@@ -103,10 +103,16 @@ class Builder:
         self.cub = cache / hashlib.sha256(json.dumps([str(self.cccl), installation.stamp()]).encode()).hexdigest()[:16]
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self.lock = open(self.folder / "lock", "w", encoding="utf-8")  # as long as this lives
+            self.lock = open(self.folder / "lock", "w", encoding="utf-8")  # of others, until this is closed
         except OSError as error:
             raise WrongUse(f"{self.folder} cannot be written ({error.strerror}); set XDG_CACHE_HOME") from error
         fcntl.flock(self.lock, fcntl.LOCK_EX)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.lock.close()
 
     # what is included
 

@@ -6,6 +6,7 @@ import hashlib
 import os
 import pathlib
 import re
+import shutil
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -137,8 +138,11 @@ def _for_simulated_gpus(
     folder = cache_folder() / "sources" / tag
     if path is None:
         path = _write(folder / "text" / "source.cu", text)
-    lines = [f'#include "{path.name}"', "#include <devcomm/simulator/detail/kernel_library.hpp>", "DEVCOMM_KERNEL_LIBRARY("]
-    lines.append(",\n".join(f'    DEVCOMM_KERNEL("{_quoted(name)}", {name})' for name in names) + ")")
+    lines = [f'#include "{path.name}"', "#include <devcomm/simulator/detail/kernel_library.hpp>"]
+    for i, name in enumerate(names):
+        lines.append(f"#line 1 \"kernels=['{_quoted(name)}']\"")
+        lines.append(f'static auto devcomm_kernel_{i}() {{ return DEVCOMM_KERNEL("{_quoted(name)}", {name}); }}')
+    lines.append(f"DEVCOMM_KERNEL_LIBRARY({', '.join(f'devcomm_kernel_{i}()' for i in range(len(names)))})")
     main = _write(folder / "kernels.cu", "\n".join(lines) + "\n")
 
     build = devcomm_builder.BuildOptions()
@@ -149,9 +153,13 @@ def _for_simulated_gpus(
     _take_options(build, options)
     # The extension module has the simulator.
     try:
-        builder = devcomm_builder.Builder(build, devcomm_builder.Installation())
-        mode = "race" if native.detects_races else "plain"
-        library = builder.build_library(mode, native.library)
+        with devcomm_builder.Builder(build, devcomm_builder.Installation()) as builder:
+            made = builder.build_library("race" if native.detects_races else "plain", native.library)
+            # A process loads one library of a name: another content, another name.
+            library = folder / f"{hashlib.sha256(made.read_bytes()).hexdigest()[:24]}.so"
+            if not library.exists():
+                shutil.copy(made, f"{library}.new")
+                os.replace(f"{library}.new", library)
     except devcomm_builder.NotCompiled as problem:
         raise CompileError(_readable(str(problem), builder.folder)) from None
     except devcomm_builder.WrongUse as problem:

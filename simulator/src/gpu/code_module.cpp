@@ -109,12 +109,9 @@ std::string file_of(const void* code) {
 }
 
 code_module* make_module(const kernel_module& parts, const std::string& file) {
-  return new code_module{parts,
-                         file,
-                         find_variables(file, parts.anchor_name),
-                         std::vector<char>(parts.globals_begin, parts.globals_end),
-                         {},
-                         -1};
+  return new code_module{
+      parts, file, find_variables(file, parts.anchor_name), std::vector<char>(parts.globals_begin, parts.globals_end),
+      {},    -1};
 }
 
 code_module* module_of_program() {

@@ -3,8 +3,8 @@
 ///
 /// `extern __shared__ T name[]` compiles to an undefined thread-local symbol. The link step of
 /// devcomm_simulate() defines every such symbol as an alias of one thread-local array and describes it
-/// by `devcomm_simulator_dynamic_shared`; a program without such symbols has none. Libraries of kernels have one each, see
-/// `code_module`.
+/// by `devcomm_simulator_dynamic_shared`; a program without such symbols has none. Libraries of kernels have one each,
+/// see `code_module`.
 #pragma once
 
 #include <cstddef>

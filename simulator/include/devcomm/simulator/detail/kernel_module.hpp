@@ -13,11 +13,11 @@ struct dynamic_shared {
 };
 
 struct kernel_module {
-  const void* code;             ///< any function of the library
-  char* (*anchor)();            ///< the calling OS thread's variable of the name `anchor_name`
-  const char* anchor_name;      ///< as the symbol table has it
-  const dynamic_shared* shared; ///< null where there is none
-  char* globals_begin;          ///< of the variables of each GPU
+  const void* code;              ///< any function of the library
+  char* (*anchor)();             ///< the calling OS thread's variable of the name `anchor_name`
+  const char* anchor_name;       ///< as the symbol table has it
+  const dynamic_shared* shared;  ///< null where there is none
+  char* globals_begin;           ///< of the variables of each GPU
   char* globals_end;
 };
 
