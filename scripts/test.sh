@@ -16,7 +16,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
-all_stages=(checks release compilers race mutation thread address tidy compile_time docs_site)
+all_stages=(checks release compilers race mutation thread address tidy compile_time docs_site python)
 quick_stages=(checks quick)
 left_out=()
 case ${1:-quick} in
@@ -28,7 +28,8 @@ case ${1:-quick} in
       "  soak,package,docs}: scripts/test.sh release"
       "other compilers than the default one: scripts/test.sh compilers"
       "race detector, mutants, ThreadSanitizer, AddressSanitizer, clang-tidy: scripts/test.sh race mutation thread address tidy"
-      "the compile-time budget, the documentation as a site: scripts/test.sh compile_time docs_site"
+      "the compile-time budget, the documentation as a site, the Python package:"
+      "  scripts/test.sh compile_time docs_site python"
       "all of these: scripts/test.sh full"
     )
     ;;
@@ -189,6 +190,7 @@ stage_compile_time() {
 }
 
 stage_docs_site() { scripts/docs_site.sh; }
+stage_python() { scripts/python_package.sh; }
 
 mkdir -p build
 summary=()

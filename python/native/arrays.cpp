@@ -158,10 +158,44 @@ nb::object exported(nb::handle self) {
   return nb::cast(array);
 }
 
+/// numpy's type of the elements; what numpy lacks comes with ml_dtypes.
+nb::object numpy_type(const nb::module_& numpy, const element_type& type) {
+  const std::string name = type.name();
+  if (name.rfind("bfloat", 0) == 0 || name.rfind("float8", 0) == 0) {
+    try {
+      return numpy.attr("dtype")(nb::module_::import_("ml_dtypes").attr(name.c_str()));
+    } catch (const nb::python_error&) {
+      throw host::not_supported("numpy has no " + name + "; install ml_dtypes, or take the array as torch's");
+    }
+  }
+  return numpy.attr("dtype")(name);
+}
+
 nb::object shape_tuple(const symmetric_array& a) {
   nb::list result;
   for (const std::int64_t each : a.shape) result.append(each);
   return nb::tuple(result);
+}
+
+/// A copy of the array in numpy's memory.
+nb::object get(const symmetric_array& a) {
+  const nb::module_ numpy = nb::module_::import_("numpy");
+  nb::object copied = numpy.attr("empty")(shape_tuple(a), numpy_type(numpy, a.type));
+  void* const to = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(copied.attr("ctypes").attr("data")));
+  rank_state* const rank = a.memory->rank.get();
+  without_lock(rank, [&] { copy(rank->comm->device(), to, a.data(), a.bytes(), false); });
+  return copied;
+}
+
+/// Copies what numpy can make an array of the same shape and type of.
+void set(const symmetric_array& a, const nb::object& values) {
+  const nb::module_ numpy = nb::module_::import_("numpy");
+  const nb::object type = numpy_type(numpy, a.type);
+  const nb::object cast = numpy.attr("asarray")(values).attr("astype")(type, "C", "same_kind", true, false);
+  const nb::object whole = numpy.attr("ascontiguousarray")(numpy.attr("broadcast_to")(cast, shape_tuple(a)));
+  const void* const from = reinterpret_cast<const void*>(nb::cast<std::uintptr_t>(whole.attr("ctypes").attr("data")));
+  rank_state* const rank = a.memory->rank.get();
+  without_lock(rank, [&] { copy(rank->comm->device(), a.data(), from, a.bytes(), true); });
 }
 
 nb::dict array_interface(const symmetric_array& a, bool on_host) {
@@ -205,6 +239,8 @@ void bind_arrays(nb::module_& m) {
                      const window& w = a.memory->memory.window();
                      return w.world_rank(a.member < 0 ? w.lsa_rank : a.member);
                    })
+      .def("get", &get, nb::sig("def get(self) -> typing.Any"))
+      .def("set", &set, "values"_a, nb::sig("def set(self, values: typing.Any) -> None"))
       .def("peer", &peer, "rank"_a)
       .def("reshape", &reshaped, "shape"_a)
       .def("view", &viewed_as, "dtype"_a)

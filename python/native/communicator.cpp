@@ -339,7 +339,8 @@ void bind_communicator(nb::module_& m) {
           "abort", [](communicator& c) { c.open("abort").abort(); }, nb::call_guard<nb::gil_scoped_release>())
       .def("split", &split, "color"_a, "key"_a = 0)
       .def("close", &communicator::close)
-      .def("__enter__", [](nb::object self) { return self; }, nb::sig("def __enter__(self) -> Communicator"))
+      .def(
+          "__enter__", [](nb::object self) { return self; }, nb::sig("def __enter__(self) -> Communicator"))
       .def(
           "__exit__",
           [](communicator& c, nb::handle, nb::handle value, nb::handle) {

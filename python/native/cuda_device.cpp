@@ -8,6 +8,7 @@
 
 #include <dlfcn.h>
 
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -151,6 +152,16 @@ void synchronize(int device, const std::uintptr_t* stream) {
     check(host::cuda::driver().ctx_synchronize(), "cuCtxSynchronize");
   } else {
     check(functions().stream_synchronize(reinterpret_cast<CUstream>(*stream)), "cuStreamSynchronize");
+  }
+}
+
+void copy(int device, void* to, const void* from, std::size_t bytes, bool to_device) {
+  synchronize(device, nullptr);
+  constexpr std::chrono::minutes limit(10);
+  if (to_device) {
+    host::cuda::copy_to_device(device, to, from, bytes, limit);
+  } else {
+    host::cuda::copy_to_host(device, to, from, bytes, limit);
   }
 }
 

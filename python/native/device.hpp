@@ -48,6 +48,8 @@ struct kernel_name {
 
 /// Waits until the stream, or with `stream` null all of the device, has nothing left to do.
 void synchronize(int device, const std::uintptr_t* stream);
+/// Between the device's memory and the host's, when the device has nothing left to do.
+void copy(int device, void* to, const void* from, std::size_t bytes, bool to_device);
 /// Makes the device current for the calling thread.
 void make_current(int device);
 /// "cuda" or "simulator".

@@ -18,7 +18,7 @@ namespace {
 template <class Error>
 nb::object bind_error(nb::module_& m, const char* name, const nb::tuple& bases) {
   static nb::object* type = nullptr;  // until the process ends
-  const std::string full = std::string("devcomm.") + name;
+  const std::string full = nb::cast<std::string>(m.attr("__name__")) + "." + name;
   type = new nb::object(nb::steal(PyErr_NewException(full.c_str(), bases.ptr(), nullptr)));
   if (!type->is_valid()) throw nb::python_error();
   m.attr(name) = *type;

@@ -97,6 +97,11 @@ void synchronize(int device, const std::uintptr_t* stream) {
         "synchronize");
 }
 
+void copy(int device, void* to, const void* from, std::size_t bytes, bool to_device) {
+  synchronize(device, nullptr);
+  check(cudaMemcpy(to, from, bytes, to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost), "copy");
+}
+
 void make_current(int device) { check(cudaSetDevice(device), "cudaSetDevice"); }
 
 const char* backend_name() { return "simulator"; }

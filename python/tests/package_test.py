@@ -59,6 +59,9 @@ def test_arrays():
         comm.barrier()
         numpy.asarray(array[1:3])[:] = 7
         assert (view[1:3] == 7).all() and (view[0] == comm.rank).all()
+        array[:1].set(numpy.arange(6))
+        assert (array.get()[0] == numpy.arange(6)).all() and (view[0] == numpy.arange(6)).all()
+        array.set(comm.rank)
         assert array.view("int32").dtype == "int32" and array.view("uint8").shape == (4, 24)
         assert array.reshape(24).shape == (24,) and array.reshape((2, 12)).shape == (2, 12)
         assert comm.empty(0, "bfloat16").nbytes == 0 and comm.empty((), "int64").shape == ()
@@ -81,6 +84,8 @@ def test_arrays():
         (lambda c: c.empty(4).peer(5), "rank 5 is none of the LSA team"),
         (lambda c: c.empty(4)[::2], "without a step"),
         (lambda c: c.empty(4).reshape(5), "has 4 elements and the shape 5"),
+        (lambda c: c.empty(4, "int32").set(0.5), "Cannot cast"),
+        (lambda c: c.empty(4).set([1, 2]), "could not be broadcast together"),
         (lambda c: c.empty(3, "uint8").view("float32"), "are not whole elements"),
         (lambda c: c.register(numpy.zeros(4)), "the pointer is not cudaMalloc memory"),
         (lambda c: c.register([1, 2]), "is no array; take one of numpy, torch, CuPy or JAX"),
@@ -94,7 +99,7 @@ def test_arrays():
     ],
 )
 def test_bad_input(call, says):
-    with pytest.raises(devcomm.Error) as caught:
+    with pytest.raises((devcomm.Error, TypeError, ValueError)) as caught:
         devcomm.run_ranks(call, 1)
     assert says in str(caught.value)
 

@@ -62,3 +62,6 @@ __all__ = [
     "include_path",
     "run_ranks",
 ]
+
+for _class in (DeviceError, Error, InvalidArgument, KernelError, NotSupported, RemoteError, TimedOut):
+    _class.__module__ = "devcomm"  # which messages name

@@ -20,6 +20,9 @@ class CompileError(native.Error):  # type: ignore[misc, name-defined]
     """A source does not compile; the text is the compiler's."""
 
 
+CompileError.__module__ = "devcomm"
+
+
 def include_path() -> str:
     """The folder of devcomm's headers, for compilers."""
     return str(ROOT / "include")

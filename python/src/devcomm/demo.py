@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 import devcomm
+import numpy
+import numpy.typing
 
 SOURCE = r"""
 #include <devcomm/devcomm.cuh>
@@ -25,43 +26,24 @@ __global__ void all_reduce(device_comm comm, sym_ptr<float> input, sym_ptr<float
 """
 
 
-def run(comm: Any, count: int) -> float:
+def run(comm: devcomm.Communicator, count: int) -> float:
     """The largest difference from what the sum should be."""
-    import numpy
-
     blocks = 4
     device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(blocks).whole_world())
-    kernels = devcomm.compile(SOURCE)
+    kernels = devcomm.compile(SOURCE, name="demo.cu")
+    comm.prepare(kernels)
     source = comm.empty(count, "float32", name="input")
     result = comm.empty(count, "float32", name="output")
-    expected = sum(values(numpy, rank, count) for rank in range(comm.size))
-    copy(comm, source, values(numpy, comm.rank, count))
+    source.set(values(comm.rank, count))
     kernels.all_reduce(grid=blocks, block=128)(device_comm, source, result, count)
     comm.synchronize()
     comm.check()
-    return float(abs(copy(comm, result) - expected).max())
+    expected = sum(values(rank, count) for rank in range(comm.size))
+    return float(abs(result.get() - expected).max())
 
 
-def values(numpy: Any, rank: int, count: int) -> Any:
-    return (numpy.arange(count, dtype=numpy.float32) % 1000) * (rank + 1)
-
-
-def copy(comm: Any, array: Any, source: Any = None) -> Any:
-    """To `array` from a numpy array, or to a new one from it."""
-    import numpy
-
-    if devcomm.backend == "simulator":
-        view = numpy.from_dlpack(array)
-        if source is not None:
-            view[:] = source
-        return view.copy()
-    import torch
-
-    view = torch.from_dlpack(array)
-    if source is not None:
-        view.copy_(torch.from_numpy(source))
-        torch.cuda.synchronize(comm.device)
-    return view.cpu().numpy()
+def values(rank: int, count: int) -> numpy.typing.NDArray[numpy.float32]:
+    return (numpy.arange(count, dtype=numpy.float32) % 1000) * numpy.float32(rank + 1)
 
 
 def main() -> None:
