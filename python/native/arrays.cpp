@@ -171,11 +171,12 @@ nb::object numpy_type(const nb::module_& numpy, const element_type& type) {
   return numpy.attr("dtype")(name);
 }
 
-nb::object shape_tuple(const symmetric_array& a) {
+nb::object tuple_of(const std::vector<std::int64_t>& shape) {
   nb::list result;
-  for (const std::int64_t each : a.shape) result.append(each);
+  for (const std::int64_t each : shape) result.append(each);
   return nb::tuple(result);
 }
+nb::object shape_tuple(const symmetric_array& a) { return tuple_of(a.shape); }
 
 /// A copy of the array in numpy's memory.
 nb::object get(const symmetric_array& a) {
@@ -262,6 +263,31 @@ void bind_arrays(nb::module_& m) {
                shape.substr(0, shape.size() < 2 ? 0 : shape.size() - (a.shape.size() == 1 ? 1 : 2)) +
                "), dtype=" + a.type.name() + ", " + a.memory->memory.name() + ")";
       });
+  struct facts {
+    element_type type;
+    std::vector<std::int64_t> shape;
+    bool on_host;
+  };
+  nb::class_<facts>(m, "ArrayFacts")
+      .def_prop_ro(
+          "shape", [](const facts& f) { return tuple_of(f.shape); },
+          nb::for_getter(nb::sig("def shape(self) -> tuple[int, ...]")))
+      .def_prop_ro("dtype", [](const facts& f) { return f.type.name(); })
+      .def_ro("on_host", &facts::on_host);
+  m.def(
+      "array_facts",
+      [](nb::handle array, const std::string& call) {
+        const symmetric_array* own = nullptr;
+        if (nb::try_cast(array, own) && own != nullptr)
+          return facts{own->type, own->shape, std::strcmp(backend_name(), "simulator") == 0};
+        const foreign_array given = foreign_array::of(array, call);
+        return facts{given.type, given.shape, given.on_host};
+      },
+      "array"_a, "call"_a);
+  m.def(
+      "element_bytes", [](nb::handle dtype) { return element_type_of(dtype).bytes(); }, "dtype"_a);
+  m.def(
+      "type_name", [](nb::handle dtype) { return element_type_of(dtype).name(); }, "dtype"_a);
   const nb::object type = m.attr("Communicator");
   nb::cpp_function_def(
       &empty, nb::scope(type), nb::name("empty"), nb::is_method(),

@@ -66,6 +66,8 @@ void rank_state::idle() noexcept {
   busy = false;
   memory.swap(kept_memory);
   comms.swap(kept_comms);
+  for (void* const each : lent) give_back_host_memory(each);
+  lent.clear();
 }
 
 memory_state::~memory_state() {

@@ -176,10 +176,12 @@ std::string architecture(int device) {
                                 host::cuda::attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
 }
 
-void use_host_memory(int, void*, std::size_t) {
+void* lend_host_memory(int, void*, std::size_t) {
   throw host::invalid_argument(
       "the array is in memory of the host, which a GPU cannot access in general; give an array of its device");
 }
+
+void give_back_host_memory(void*) {}
 
 void bind_simulation(nanobind::module_& m) {
   m.def("race_reports", [] { return 0; });

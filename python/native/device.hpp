@@ -58,8 +58,9 @@ void make_current(int device);
 [[nodiscard]] std::string architecture(int device);
 
 /// Memory of the host's heap or a mapping that a kernel is given: on GPUs an error, which says so. Simulated GPUs use
-/// it as memory of the device.
-void use_host_memory(int device, void* base, std::size_t bytes);
+/// it as memory of the device until it is given back, by what this returned; null: it is known already.
+[[nodiscard]] void* lend_host_memory(int device, void* base, std::size_t bytes);
+void give_back_host_memory(void* lent);
 
 /// Settings of the simulation and its reports; nothing for GPUs.
 void bind_simulation(nanobind::module_& m);

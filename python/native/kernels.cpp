@@ -5,6 +5,8 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <devcomm/host/all_reduce_plan.hpp>
+
 #include "demangle.hpp"
 #include "device.hpp"
 #include "foreign_array.hpp"
@@ -189,7 +191,10 @@ void add_pointer(packed_arguments& arguments, const kernel& k, std::size_t i, nb
         foreign_array::of(value, "argument " + std::to_string(i + 1) + " of kernel " + k.text());
     check_element(k, i, given.type);
     if (given.on_host) {
-      use_host_memory(chosen.device, given.data, given.bytes());
+      if (void* const lent = lend_host_memory(chosen.device, given.data, given.bytes()); lent != nullptr) {
+        const std::lock_guard lock(chosen.rank->guard);
+        chosen.rank->lent.push_back(lent);
+      }
     } else if (given.device != chosen.device) {
       refuse(k, i,
              "the array is on device " + std::to_string(given.device) + " and the launch on device " +
@@ -444,6 +449,26 @@ void bind_kernels(nb::module_& m) {
         });
       },
       nb::scope(m.attr("Communicator")), nb::name("prepare"), nb::is_method());
+  nb::class_<host::all_reduce_plan>(m, "AllReducePlan")
+      .def_prop_ro("algorithm", [](const host::all_reduce_plan& p) { return host::to_string(p.algorithm); })
+      .def_prop_ro("protocol", [](const host::all_reduce_plan& p) { return host::to_string(p.protocol); })
+      .def_ro("blocks", &host::all_reduce_plan::blocks)
+      .def_ro("threads", &host::all_reduce_plan::threads)
+      .def_ro("microseconds", &host::all_reduce_plan::microseconds)
+      .def_ro("why", &host::all_reduce_plan::why);
+  m.def(
+      "plan_all_reduce",
+      [](std::uint64_t bytes, int ranks, unsigned max_blocks, bool lamport, bool ll128) {
+        host::all_reduce_request request;
+        request.bytes = bytes;
+        request.ranks = ranks;
+        request.max_blocks = max_blocks;
+        request.lamport = lamport;
+        request.chunks = true;
+        request.ll128 = ll128;
+        return host::plan_all_reduce(request);
+      },
+      "bytes"_a, "ranks"_a, "max_blocks"_a, "lamport"_a, "ll128"_a);
   m.def("load", &load, "library"_a, "kernels"_a);
 }
 

@@ -33,6 +33,7 @@ struct rank_state {
   std::mutex guard;
   std::vector<host::symmetric_memory> kept_memory;
   std::vector<host::device_communicator> kept_comms;
+  std::vector<void*> lent;  ///< by `lend_host_memory`
 
   /// Waits for kernels, for a while, and ends their waits if they do not end.
   ~rank_state();

@@ -13,7 +13,7 @@
 #include <dlfcn.h>
 #include <nanobind/stl/string.h>
 
-#include <cstring>
+#include <map>
 #include <span>
 
 namespace devcomm::python {
@@ -70,6 +70,16 @@ class simulated_kernel final : public loaded_kernel {
   std::vector<std::size_t> bytes_;
 };
 
+struct lent_range {
+  std::size_t bytes = 0;
+  int users = 0;  ///< launches
+};
+/// By their first byte. Guarded by the engine's lock.
+std::map<char*, lent_range>& lent_ranges() {
+  static auto& only = *new std::map<char*, lent_range>;
+  return only;
+}
+
 }  // namespace
 
 std::vector<std::shared_ptr<loaded_kernel>> load_kernels(std::string_view library, std::vector<kernel_name>& names) {
@@ -114,14 +124,27 @@ std::string architecture(int device) {
   return "sm_" + std::to_string(10 * major + minor);
 }
 
-void use_host_memory(int device, void* base, std::size_t bytes) {
-  if (bytes == 0) return;
+void* lend_host_memory(int device, void* base, std::size_t bytes) {
   const simulator::detail::engine_guard hold;
-  const auto known = simulator::detail::find_allocation(base);
-  if (known && known->base + known->bytes >= static_cast<char*>(base) + bytes) return;
-  if (known && known->descriptor >= 0) return;  // the launch says what is wrong
-  if (known) simulator::detail::remove_range(known->base);
-  simulator::detail::add_device_range(device, base, bytes);
+  char* const first = static_cast<char*>(base);
+  for (auto& [start, range] : lent_ranges()) {
+    if (first < start || first + bytes > start + range.bytes) continue;
+    ++range.users;
+    return start;
+  }
+  // Of the device already, or too small for what there is: the launch says what is wrong.
+  if (bytes == 0 || simulator::detail::find_allocation(base)) return nullptr;
+  simulator::detail::add_device_range(device, base, bytes, "an array of the host");
+  lent_ranges()[first] = {bytes, 1};
+  return base;
+}
+
+void give_back_host_memory(void* lent) {
+  const simulator::detail::engine_guard hold;
+  const auto found = lent_ranges().find(static_cast<char*>(lent));
+  if (found == lent_ranges().end() || --found->second.users > 0) return;
+  simulator::detail::remove_range(lent);
+  lent_ranges().erase(found);
 }
 
 void bind_simulation(nanobind::module_& m) {

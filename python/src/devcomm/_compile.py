@@ -69,6 +69,7 @@ class Module:
 
 _modules: dict[str, Module] = {}
 _lock = threading.Lock()
+_turns: dict[str, threading.Lock] = {}
 
 
 def compile(  # noqa: A001
@@ -97,16 +98,20 @@ def compile(  # noqa: A001
         )
     key = hashlib.sha256(repr((title, text, names, list(options), os.environ.get("CXX"))).encode()).hexdigest()[:24]
     with _lock:
-        if key not in _modules or path is not None:
-            target = native.architecture(device)
-            build = _for_gpus if native.backend == "cuda" else _for_simulated_gpus
-            library, wanted = build(path, text, names, list(options), target)
-            # Included files may have changed: then it is another library.
-            key = f"{key} {library if isinstance(library, str) else hashlib.sha256(library).hexdigest()}"
-            if key not in _modules:
-                loaded = native.load(library, wanted)
-                _modules[key] = Module(title, dict(zip(names, loaded, strict=True)))
-        return _modules[key]
+        turn = _turns.setdefault(key, threading.Lock())
+    with turn:  # one thread compiles, the others get what it made
+        if path is None and key in _modules:
+            return _modules[key]
+        target = native.architecture(device)
+        build = _for_gpus if native.backend == "cuda" else _for_simulated_gpus
+        library, wanted = build(path, text, names, list(options), target)
+        # Included files may have changed: then it is another library.
+        made = f"{key} {library if isinstance(library, str) else hashlib.sha256(library).hexdigest()}"
+        if made not in _modules:
+            loaded = native.load(library, wanted)
+            _modules[made] = Module(title, dict(zip(names, loaded, strict=True)))
+        _modules[key] = _modules[made]
+        return _modules[made]
 
 
 def _read(source: str | os.PathLike[str]) -> tuple[pathlib.Path | None, str]:
@@ -146,7 +151,7 @@ def _for_simulated_gpus(
         lines.append(f"#line 1 \"kernels=['{_quoted(name)}']\"")
         lines.append(f'static auto devcomm_kernel_{i}() {{ return DEVCOMM_KERNEL("{_quoted(name)}", {name}); }}')
     lines.append(f"DEVCOMM_KERNEL_LIBRARY({', '.join(f'devcomm_kernel_{i}()' for i in range(len(names)))})")
-    main = _write(folder / "kernels.cu", "\n".join(lines) + "\n")
+    main = _write(folder / "main" / "devcomm_library.cu", "\n".join(lines) + "\n")
 
     build = devcomm_builder.BuildOptions()
     build.sources = [str(main)]

@@ -281,9 +281,9 @@ std::optional<allocation> find_allocation(const void* pointer) {
                     found->second.number};
 }
 
-void add_device_range(int device, void* base, size_t bytes) {
+void add_device_range(int device, void* base, size_t bytes, const char* kind) {
   table()[static_cast<char*>(base)] = {memory_kind::device, device, bytes, -1, 0};
-  sanitizer::watch(base, bytes, "window memory", device);
+  sanitizer::watch(base, bytes, kind, device);
 }
 
 void add_pinned_range(int device, void* base, size_t bytes) {

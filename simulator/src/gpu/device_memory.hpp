@@ -32,7 +32,8 @@ bool release(memory_kind kind, void* pointer);
 /// The allocation of a device that contains `pointer`.
 [[nodiscard]] std::optional<allocation> find_allocation(const void* pointer);
 /// Device memory that `allocate` has not made, such as a window's: copies and messages then know it.
-void add_device_range(int device, void* base, size_t bytes);
+/// The race detector's reports call it by `kind`, which outlives it, where it has no name.
+void add_device_range(int device, void* base, size_t bytes, const char* kind = "window memory");
 /// The same for pinned host memory.
 void add_pinned_range(int device, void* base, size_t bytes);
 /// Of either kind.

@@ -1,0 +1,323 @@
+"""Collectives as operators on arrays: of numpy on simulated GPUs, of torch and CuPy on GPUs, or symmetric arrays.
+
+    total = ops.all_reduce(comm, tensor)
+    ops.all_gather(comm, shard, out=whole)
+
+All ranks of the LSA team call them in the same order, with the same shapes and types. Results are the same bits on all
+ranks and in every run. An operator is compiled at its first use, or before by `precompile`. On GPUs it is enqueued to a
+stream; on simulated ones it is over when the call returns, if the arrays are of the host.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import functools
+import os
+import pathlib
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import devcomm
+from devcomm import _native as native
+
+SOURCE = pathlib.Path(__file__).with_name("kernels.cu")
+
+IN_CPP = {
+    "float32": "float",
+    "float16": "__half",
+    "bfloat16": "__nv_bfloat16",
+    "float64": "double",
+    "int8": "signed char",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long",
+    "uint8": "unsigned char",
+    "uint16": "unsigned short",
+    "uint32": "unsigned int",
+    "uint64": "unsigned long",
+    "float8_e4m3fn": "__nv_fp8_e4m3",
+    "float8_e5m2": "__nv_fp8_e5m2",
+}
+OPERATORS = {
+    "sum": "sum",
+    "product": "product",
+    "min": "minimum",
+    "max": "maximum",
+    "average": "average",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+}
+OF_INTEGERS = ("and", "or", "xor")
+OF_FLOATS = ("average",)
+MOVED_AS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long"}
+
+MAX_BLOCKS = 132
+PACKETS = 512  # of each mailbox, one for a block
+LL128_BYTES = 32 * 1024  # from here on LL128 beats LL, where the links keep its lines whole
+CHUNK_BYTES = 32 << 20
+
+
+class _Context:
+    """What the operators have of a communicator. Making it is collective."""
+
+    def __init__(self, comm: devcomm.Communicator) -> None:
+        needs = comm.requirements().lsa_barriers(2 * MAX_BLOCKS)
+        self.mailboxes = {"ll": needs.add_mailboxes("ll", MAX_BLOCKS, PACKETS)}
+        self.mailboxes["lamport"] = needs.add_mailboxes("lamport", MAX_BLOCKS, PACKETS)
+        if comm.properties["ll128"].available:
+            self.mailboxes["ll128"] = needs.add_mailboxes("ll128", MAX_BLOCKS, PACKETS)
+        self.chunk_bytes = CHUNK_BYTES if native.backend == "cuda" else CHUNK_BYTES >> 10
+        self.inputs = needs.add_buffer(self.chunk_bytes, "uint8")
+        self.results = needs.add_buffer(self.chunk_bytes, "uint8")
+        self.ranks = comm.lsa.size
+        self.device_comm = comm.create_device_comm(needs)
+
+
+_contexts: weakref.WeakKeyDictionary[Any, _Context] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def _context_of(comm: devcomm.Communicator) -> _Context:
+    with _lock:
+        found = _contexts.get(comm)
+    if found is None:
+        found = _Context(comm)
+        with _lock:
+            _contexts[comm] = found
+    return found
+
+
+@functools.cache
+def _kernel(name: str) -> Any:
+    return devcomm.compile(SOURCE, kernels=[f"devcomm::ops::{name}"])[f"devcomm::ops::{name}"]
+
+
+def _session(protocol: str) -> str:
+    return f"devcomm::lsa::{protocol}_session<devcomm::block>"
+
+
+@dataclasses.dataclass
+class _Call:
+    """An operator's arrays, looked at."""
+
+    comm: devcomm.Communicator
+    context: _Context
+    name: str
+    source: Any
+    shape: tuple[int, ...]
+    dtype: str
+    on_host: bool
+    stream: Any
+
+    @property
+    def count(self) -> int:
+        total = 1
+        for each in self.shape:
+            total *= each
+        return total
+
+    def refuse(self, why: str) -> native.InvalidArgument:
+        return native.InvalidArgument(f"{self.name} (rank {self.comm.rank} of {self.comm.size}): {why}")
+
+    def result(self, out: Any, shape: tuple[int, ...]) -> Any:
+        """`out` where it fits, else a new array of the input's library."""
+        if out is None:
+            return _new_array(self, shape)
+        facts = native.array_facts(out, self.name)
+        if facts.shape != shape or facts.dtype != self.dtype:
+            raise self.refuse(
+                f"the result has shape {shape} and type {self.dtype}; out has {facts.shape} and {facts.dtype}"
+            )
+        return out
+
+    def launch(self, kernel: Any, blocks: int, threads: int, *arguments: Any) -> None:
+        kernel(blocks, threads, self.stream)(self.context.device_comm, *arguments)
+        if self.on_host:
+            self.comm.synchronize()
+            self.context.device_comm.check()
+
+
+def _begin(comm: devcomm.Communicator, name: str, source: Any, stream: Any) -> _Call:
+    if not isinstance(comm, native.Communicator):
+        raise native.InvalidArgument(f"{name}: the first argument is a Communicator; it is a {type(comm).__name__}")
+    facts = native.array_facts(source, name)
+    if stream is None and native.backend == "cuda" and type(source).__module__ == "torch":
+        import torch
+
+        stream = torch.cuda.current_stream(comm.device)
+    on_host = facts.on_host and not isinstance(source, native.SymmetricArray)
+    return _Call(comm, _context_of(comm), name, source, facts.shape, facts.dtype, on_host, stream)
+
+
+def _new_array(call: _Call, shape: tuple[int, ...]) -> Any:
+    module = type(call.source).__module__.split(".")[0]
+    if module == "torch":
+        import torch
+
+        return torch.empty(shape, dtype=call.source.dtype, device=call.source.device)
+    if isinstance(call.source, native.SymmetricArray):
+        return call.comm.empty(shape, call.dtype)
+    if module in ("numpy", "ml_dtypes"):
+        import numpy
+
+        return numpy.empty(shape, call.source.dtype)
+    if module == "cupy":
+        import cupy
+
+        return cupy.empty(shape, call.source.dtype)
+    raise call.refuse(f"arrays of {module} cannot be made here; give out=")
+
+
+def _operator(call: _Call, op: str) -> tuple[str, str]:
+    """Of a reduction: the element type and the operator in C++."""
+    if op not in OPERATORS:
+        raise call.refuse(f"op is one of {', '.join(OPERATORS)}; it is {op!r}")
+    if call.dtype not in IN_CPP:
+        raise call.refuse(f"elements of {call.dtype} cannot be reduced; view them as another type")
+    is_float = "float" in call.dtype
+    if (op in OF_INTEGERS and is_float) or (op in OF_FLOATS and not is_float):
+        raise call.refuse(f"op '{op}' is not defined for {call.dtype}")
+    return IN_CPP[call.dtype], f"devcomm::{OPERATORS[op]}"
+
+
+def _shape_of_launch(call: _Call, bytes_of_rank: int, max_blocks: int) -> tuple[str, int, int]:
+    """Protocol, blocks and threads of what moves by packets; alike on all ranks."""
+    protocol = "ll128" if "ll128" in call.context.mailboxes and bytes_of_rank >= LL128_BYTES else "ll"
+    packs = (bytes_of_rank + 15) // 16
+    threads = 512 if packs >= 4096 else 256 if packs >= 512 else 64
+    if native.backend != "cuda":
+        threads = min(threads, 64)
+    blocks = max(1, min((packs + threads - 1) // threads, max_blocks or MAX_BLOCKS, MAX_BLOCKS))
+    return protocol, blocks, threads
+
+
+def _check_blocks(call: _Call, max_blocks: int) -> None:
+    if max_blocks < 0:
+        raise call.refuse(f"max_blocks is a number from 1, or 0 for any; it is {max_blocks}")
+
+
+def all_reduce(
+    comm: devcomm.Communicator, input: Any, op: str = "sum", *, out: Any = None, max_blocks: int = 0, stream: Any = None
+) -> Any:
+    """`op` over the ranks' arrays, on all ranks. `out` may be the input. Accumulates in the order of the ranks, in
+    float32 where the type is narrower."""
+    call = _begin(comm, "all_reduce", input, stream)
+    kind, operator = _operator(call, op)
+    _check_blocks(call, max_blocks)
+    result = call.result(out, call.shape)
+    if call.count == 0:
+        return result
+    bytes_of_vector = call.count * native.element_bytes(call.dtype)
+    carries_lamport = call.dtype in ("float32", "float16", "bfloat16")
+    plan = native.plan_all_reduce(
+        bytes_of_vector, call.context.ranks, min(max_blocks or MAX_BLOCKS, MAX_BLOCKS), carries_lamport,
+        "ll128" in call.context.mailboxes,
+    )  # fmt: skip
+    threads = plan.threads if native.backend == "cuda" else min(plan.threads, 64)
+    if plan.algorithm == "two_shot_chunked":
+        groups = 2 if plan.blocks <= 32 and threads >= 128 else 1
+        packs = call.context.chunk_bytes // (2 * 16 * plan.blocks * groups * call.context.ranks)
+        call.launch(
+            _kernel(f"all_reduce_two_shot_chunked<{kind}, {operator}>"), plan.blocks, threads,
+            call.context.inputs, call.context.results, packs, groups, input, result, call.count,
+        )  # fmt: skip
+    else:
+        call.launch(
+            _kernel(f"all_reduce_{plan.algorithm}<{kind}, {operator}, {_session(plan.protocol)}>"), plan.blocks, threads,
+            call.context.mailboxes[plan.protocol], input, result, call.count,
+        )  # fmt: skip
+    return result
+
+
+def reduce_scatter(
+    comm: devcomm.Communicator, input: Any, op: str = "sum", *, out: Any = None, max_blocks: int = 0, stream: Any = None
+) -> Any:
+    """`op` over the ranks' arrays, of which each rank gets its part along the first axis, which the ranks divide
+    evenly."""
+    call = _begin(comm, "reduce_scatter", input, stream)
+    kind, operator = _operator(call, op)
+    shape = _part(call)
+    result = call.result(out, shape)
+    _packets(call, f"reduce_scatter<{kind}, {operator}, ", max_blocks, result, call.count // call.context.ranks)
+    return result
+
+
+def all_gather(comm: devcomm.Communicator, input: Any, *, out: Any = None, max_blocks: int = 0, stream: Any = None) -> Any:
+    """The arrays of all ranks, one behind the other along the first axis, on all ranks."""
+    call = _begin(comm, "all_gather", input, stream)
+    if not call.shape:
+        raise call.refuse("an array without axes cannot be gathered; reshape it to (1,)")
+    result = call.result(out, (call.shape[0] * call.context.ranks, *call.shape[1:]))
+    _packets(call, f"all_gather<{_moved(call)}, ", max_blocks, result, call.count)
+    return result
+
+
+def broadcast(
+    comm: devcomm.Communicator, input: Any, root: int = 0, *, out: Any = None, max_blocks: int = 0, stream: Any = None
+) -> Any:
+    """The array of member `root` of the LSA team, on all ranks. `out` may be the input."""
+    call = _begin(comm, "broadcast", input, stream)
+    if not 0 <= root < call.context.ranks:
+        raise call.refuse(f"root is a member of the LSA team, 0 to {call.context.ranks - 1}; it is {root}")
+    result = call.result(out, call.shape)
+    _packets(call, f"broadcast<{_moved(call)}, ", max_blocks, result, call.count, root)
+    return result
+
+
+def all_to_all(comm: devcomm.Communicator, input: Any, *, out: Any = None, max_blocks: int = 0, stream: Any = None) -> Any:
+    """Part `r` of the array along the first axis goes to rank `r`, and the parts that come lie in the ranks' order. The
+    ranks divide the axis evenly. `out` is other memory than the input."""
+    call = _begin(comm, "all_to_all", input, stream)
+    _part(call)
+    result = call.result(out, call.shape)
+    _packets(call, f"all_to_all<{_moved(call)}, ", max_blocks, result, call.count // call.context.ranks)
+    return result
+
+
+def _part(call: _Call) -> tuple[int, ...]:
+    """The shape of a rank's part."""
+    if not call.shape or call.shape[0] % call.context.ranks != 0:
+        raise call.refuse(
+            f"{call.context.ranks} ranks do not divide the first axis of {call.shape}; pad it to a multiple"
+        )
+    return (call.shape[0] // call.context.ranks, *call.shape[1:])
+
+
+def _moved(call: _Call) -> str:
+    """What elements are moved as: their bits alone count."""
+    return MOVED_AS[native.element_bytes(call.dtype)]
+
+
+def _packets(call: _Call, kernel: str, max_blocks: int, result: Any, count: int, *further: Any) -> None:
+    _check_blocks(call, max_blocks)
+    if count == 0:
+        return
+    protocol, blocks, threads = _shape_of_launch(call, count * native.element_bytes(call.dtype), max_blocks)
+    call.launch(
+        _kernel(f"{kernel}{_session(protocol)}>"), blocks, threads,
+        call.context.mailboxes[protocol], call.source, result, count, *further,
+    )  # fmt: skip
+
+
+def precompile(dtypes: Sequence[str] = ("float32", "bfloat16", "float16"), operators: Sequence[str] = ("sum",)) -> None:
+    """Compiles what the operators may launch for these types, so that no first call has to."""
+    sessions = ["ll", "lamport", "ll128"]
+    names = []
+    for dtype in dtypes:
+        kind = IN_CPP[native.type_name(dtype)]
+        for operator in (f"devcomm::{OPERATORS[each]}" for each in operators):
+            names.append(f"all_reduce_two_shot_chunked<{kind}, {operator}>")
+            for protocol in sessions:
+                if protocol == "lamport" and dtype not in ("float32", "float16", "bfloat16"):
+                    continue
+                names += [f"all_reduce_{shots}<{kind}, {operator}, {_session(protocol)}>" for shots in ("one_shot", "two_shot")]
+                if protocol != "lamport":
+                    names.append(f"reduce_scatter<{kind}, {operator}, {_session(protocol)}>")
+    for moved in MOVED_AS.values():
+        names += [f"{name}<{moved}, {_session(p)}>" for name in ("all_gather", "broadcast", "all_to_all") for p in ("ll", "ll128")]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(_kernel, names))

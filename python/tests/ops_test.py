@@ -1,0 +1,158 @@
+"""devcomm.ops against numpy, in float64: operators, types, sizes, numbers of ranks.
+
+A sample runs by default; all of it with DEVCOMM_PYTHON_FULL=1, which scripts/python_package.sh --full sets.
+"""
+
+import os
+
+import devcomm
+import ml_dtypes
+import numpy
+import pytest
+from devcomm import ops
+
+FULL = os.environ.get("DEVCOMM_PYTHON_FULL") == "1"
+RANKS = [1, 2, 3, 4, 8] if FULL else [1, 3]
+SEEDS = 20 if FULL else 4
+COUNTS = [0, 1, 5, 127, 1000, 70_000] if FULL else [0, 1, 5, 127, 1000]
+REDUCED = (
+    [(dtype, op) for dtype in ops.IN_CPP for op in ops.OPERATORS]
+    if FULL
+    else [("float32", "sum"), ("bfloat16", "max"), ("float16", "average"), ("int64", "product"), ("uint8", "xor")]
+)
+MOVED = list(ops.IN_CPP) if FULL else ["float8_e5m2", "float32"]
+
+IN_NUMPY = {
+    "sum": numpy.add,
+    "average": numpy.add,
+    "product": numpy.multiply,
+    "min": numpy.minimum,
+    "max": numpy.maximum,
+    "and": numpy.bitwise_and,
+    "or": numpy.bitwise_or,
+    "xor": numpy.bitwise_xor,
+}
+
+
+def is_defined(dtype, op):
+    is_float = "float" in dtype
+    return not (is_float and op in ops.OF_INTEGERS) and not (not is_float and op in ops.OF_FLOATS)
+
+
+def numpy_type(dtype):
+    return getattr(ml_dtypes, dtype, None) or numpy.dtype(dtype)
+
+
+def values(rank, shape, dtype):
+    """Small whole numbers: sums, products and averages of powers of two are exact in every type."""
+    random = numpy.random.default_rng([rank, *numpy.atleast_1d(shape)])
+    least = 0 if dtype.startswith("uint") else -1
+    return random.integers(least, 2, shape).astype(numpy_type(dtype))
+
+
+def reduced(op, parts, dtype):
+    wide = [part.astype(numpy.float64 if "float" in dtype else part.dtype) for part in parts]
+    total = IN_NUMPY[op].reduce(wide)
+    if op == "average":
+        total = total / len(parts)
+    return total.astype(numpy_type(dtype))
+
+
+def unaligned(array, offset=1):
+    """The same content, elsewhere than at a multiple of 16 bytes."""
+    room = numpy.zeros(array.size + 16, array.dtype)
+    place = room[offset : offset + array.size].reshape(array.shape)
+    place[...] = array
+    return place
+
+
+def check_equal(found, expected, what):
+    assert found.shape == expected.shape and found.dtype == expected.dtype, what
+    bits = f"u{expected.dtype.itemsize}"
+    # A zero has a sign, which sums need not keep.
+    same = (found.view(bits) == expected.view(bits)) | ((found == 0) & (expected == 0))
+    assert same.all(), (what, found, expected)
+
+
+@pytest.mark.simulate(seeds=SEEDS, ranks=RANKS)
+@pytest.mark.parametrize(("dtype", "op"), [each for each in REDUCED if is_defined(*each)])
+def test_reductions(dtype, op):
+    def rank(comm):
+        n = comm.size
+        for count in COUNTS:
+            parts = [values(r, count, dtype) for r in range(n)]
+            result = ops.all_reduce(comm, parts[comm.rank], op)
+            check_equal(result, reduced(op, parts, dtype), ("all_reduce", count))
+            place = unaligned(parts[comm.rank])
+            ops.all_reduce(comm, place, op, out=place, max_blocks=1)
+            check_equal(place, reduced(op, parts, dtype), ("all_reduce in place", count))
+            shares = [values(r, (n, count), dtype) for r in range(n)]
+            result = ops.reduce_scatter(comm, shares[comm.rank], op)
+            check_equal(result[0], reduced(op, shares, dtype)[comm.rank], ("reduce_scatter", count))
+
+    devcomm.run_ranks(rank)
+
+
+@pytest.mark.simulate(seeds=SEEDS, ranks=RANKS)
+@pytest.mark.parametrize("dtype", MOVED)
+def test_moves(dtype):
+    def rank(comm):
+        n = comm.size
+        for count in COUNTS:
+            parts = [values(r, (count, 3), dtype) for r in range(n)]
+            check_equal(ops.all_gather(comm, parts[comm.rank]), numpy.concatenate(parts), ("all_gather", count))
+            root = count % n
+            place = unaligned(parts[comm.rank])
+            check_equal(ops.broadcast(comm, place, root, out=place), parts[root], ("broadcast", count))
+            shares = [values(r, (n, count), dtype) for r in range(n)]
+            expected = numpy.stack([share[comm.rank] for share in shares])
+            check_equal(ops.all_to_all(comm, shares[comm.rank]), expected, ("all_to_all", count))
+
+    devcomm.run_ranks(rank)
+
+
+def test_real_numbers_and_symmetric_arrays():
+    """Sums of narrow types accumulate in float32, and all ranks get the same bits."""
+
+    def rank(comm):
+        random = numpy.random.default_rng(comm.rank)
+        source = comm.empty((40, 25), "bfloat16")
+        source.set(random.standard_normal((40, 25)).astype(ml_dtypes.bfloat16))
+        result = ops.all_reduce(comm, source)
+        comm.synchronize()
+        return source.get(), result.get()
+
+    outcomes = devcomm.run_ranks(rank, 4)
+    total = numpy.add.reduce([source.astype(numpy.float32) for source, _ in outcomes]).astype(ml_dtypes.bfloat16)
+    for _, result in outcomes:
+        assert (result.view("u2") == total.view("u2")).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda c: ops.all_reduce(c, numpy.zeros(4), "median"), "op is one of sum, product, min"),
+        (lambda c: ops.all_reduce(c, numpy.zeros(4), "and"), "op 'and' is not defined for float64"),
+        (lambda c: ops.all_reduce(c, numpy.zeros(4, int), "average"), "op 'average' is not defined for int64"),
+        (lambda c: ops.all_reduce(c, numpy.zeros(4, bool)), "elements of bool cannot be reduced"),
+        (lambda c: ops.all_reduce(c, numpy.zeros(4), out=numpy.zeros(5)), "out has (5,) and float64"),
+        (lambda c: ops.all_reduce(c, numpy.zeros((4, 4))[:, ::2]), "is not contiguous"),
+        (lambda c: ops.all_reduce(c, [1.0]), "is no array"),
+        (lambda c: ops.all_reduce(numpy.zeros(4), c), "the first argument is a Communicator; it is a ndarray"),
+        (lambda c: ops.all_reduce(c, numpy.zeros(4), max_blocks=-1), "max_blocks is a number from 1"),
+        (lambda c: ops.broadcast(c, numpy.zeros(4), 2), "root is a member of the LSA team, 0 to 1; it is 2"),
+        (lambda c: ops.reduce_scatter(c, numpy.zeros(3)), "2 ranks do not divide the first axis of (3,)"),
+        (lambda c: ops.all_to_all(c, numpy.zeros(())), "2 ranks do not divide the first axis of ()"),
+        (lambda c: ops.all_gather(c, numpy.zeros(())), "an array without axes cannot be gathered"),
+    ],
+)
+def test_bad_input(call, says):
+    with pytest.raises(devcomm.InvalidArgument) as caught:
+        devcomm.run_ranks(call, 2)
+    assert says in str(caught.value)
+
+
+def test_ranks_that_differ_are_named():
+    with pytest.raises(devcomm.KernelError, match="launch mismatch|rank 1") as caught:
+        devcomm.run_ranks(lambda comm: ops.all_reduce(comm, numpy.zeros(10 if comm.rank else 4000, "float32")), 2)
+    assert "rank 0" in str(caught.value)
