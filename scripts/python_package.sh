@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # Builds the Python package as its users do, installs it into a fresh virtual environment, and tests it there.
 #
-#   scripts/python_package.sh [PYTEST OPTION...]
+#   scripts/python_package.sh [--full | --torch]
+#
+# --full tests the operators with all types, sizes and numbers of ranks, which takes hours. --torch installs PyTorch, which
+# takes gigabytes, and tests what the package has for it.
 #
 # From the source archive, by pip, without anything of this folder: build/python/dist has the archive and the wheel.
 # Needs Debian 12 or Ubuntu 24.04, as root or with sudo; installs Python's headers by apt.
@@ -9,7 +12,14 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/lib/setup.sh
 
-case ${1:-} in -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+tests=(../../python)
+extra=()
+case ${1:-} in
+  '') ;;
+  --full) export DEVCOMM_PYTHON_FULL=1 tests=(../../python/tests/ops_test.py) ;;
+  --torch) tests=(../../python/tests/torch_test.py) extra=(torch) ;;
+  *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
 require_packages g++ binutils cmake ninja-build libfabric-dev python3 python3-dev python3-venv
 root=$PWD/build/python
 dist=$root/dist
@@ -27,7 +37,7 @@ quietly "$root/build/bin/python" -m build --sdist --outdir "$dist" python
 quietly "$root/build/bin/pip" wheel --no-deps --wheel-dir "$dist" "$dist"/*.tar.gz
 
 python3 -m venv "$root/venv"
-"$root/venv/bin/pip" install --quiet "$(echo "$dist"/*.whl)[test]" auditwheel mypy
+"$root/venv/bin/pip" install --quiet "$(echo "$dist"/*.whl)[test]" auditwheel mypy pytest-xdist "${extra[@]}"
 cd "$root"  # nothing of the sources is on the path
 say "Python package: what the wheel needs"
 "$root/venv/bin/auditwheel" show "$dist"/*.whl | tee "$root/auditwheel.log"
@@ -40,4 +50,4 @@ begin=$SECONDS
 seconds=$((SECONDS - begin))
 [ "$seconds" -lt 20 ] || fail "the demo took $seconds s"
 "$root/venv/bin/mypy" --strict --cache-dir "$root/mypy" ../../python/examples
-"$root/venv/bin/python" -m pytest -q -p no:cacheprovider ../../python "$@"
+"$root/venv/bin/python" -m pytest -q -p no:cacheprovider -n "$(nproc)" "${tests[@]}"

@@ -17,6 +17,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
 all_stages=(checks release compilers race mutation thread address tidy compile_time docs_site python)
+other_stages=(python-full python-torch)  # hours, or gigabytes of packages
 quick_stages=(checks quick)
 left_out=()
 case ${1:-quick} in
@@ -42,7 +43,8 @@ case ${1:-} in quick | full) [ $# = 1 ] || fail "$sets_alone" ;; esac
   case $stage in quick | full) fail "$sets_alone" ;; esac
 done
 for stage in "${stages[@]}"; do
-  [[ " ${all_stages[*]} quick " == *" $stage "* ]] || fail "unknown stage '$stage'; the stages are: ${all_stages[*]}"
+  [[ " ${all_stages[*]} ${other_stages[*]} quick " == *" $stage "* ]] ||
+    fail "unknown stage '$stage'; the stages are: ${all_stages[*]}; and, not in full, ${other_stages[*]}"
 done
 
 find_cuda
@@ -191,6 +193,8 @@ stage_compile_time() {
 
 stage_docs_site() { scripts/docs_site.sh; }
 stage_python() { scripts/python_package.sh; }
+stage_python-full() { scripts/python_package.sh --full; }
+stage_python-torch() { scripts/python_package.sh --torch; }
 
 mkdir -p build
 summary=()
