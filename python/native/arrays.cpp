@@ -147,10 +147,19 @@ symmetric_array slice(const symmetric_array& a, nb::slice which) {
   return result;
 }
 
+/// Who sees simulated memory from here on sees what was launched before.
+void await_launches(const symmetric_array& a) {
+  rank_state* const rank = a.memory->rank.get();
+  if (!rank->busy) return;
+  without_lock(rank, [&] { synchronize(rank->comm->device(), nullptr); });
+  rank->idle();
+}
+
 /// nanobind's own array over the memory, which speaks DLPack.
 nb::object exported(nb::handle self) {
   const auto& a = nb::cast<const symmetric_array&>(self);
   const bool on_host = std::strcmp(backend_name(), "simulator") == 0;
+  if (on_host) await_launches(a);
   std::vector<std::size_t> shape(a.shape.begin(), a.shape.end());
   const nb::ndarray<nb::array_api> array(a.data(), shape.size(), shape.data(), self, nullptr, a.type.code,
                                          on_host ? nb::device::cpu::value : nb::device::cuda::value,
@@ -204,6 +213,7 @@ nb::dict array_interface(const symmetric_array& a, bool on_host) {
   if (on_host != is_simulated)
     throw nb::attribute_error(on_host ? "__array_interface__: the array is in a GPU's memory"
                                       : "__cuda_array_interface__: simulated GPUs have their memory on the host");
+  if (on_host) await_launches(a);
   std::string kind;
   switch (static_cast<nb::dlpack::dtype_code>(a.type.code.code)) {
     case nb::dlpack::dtype_code::Int: kind = "<i"; break;

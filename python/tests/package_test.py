@@ -155,6 +155,20 @@ def test_a_kernel_that_there_is_not():
         devcomm.compile("template <class T> __global__ void scale(T*) {}\n", kernels=["scale<flat>"])
 
 
+def test_a_new_view_shows_what_was_launched():
+    def rank(comm):
+        kernels = devcomm.compile("__global__ void fill(int* x, int n) { if (threadIdx.x < n) x[threadIdx.x] = 7; }\n")
+        data = comm.empty(32, "int32")
+        kernels.fill(1, 32)(data, 32)
+        assert (numpy.asarray(data) == 7).all()
+        kernels.fill(1, 32)(comm.empty(32, "int32"), 32)  # freed when the device is idle
+        comm.close()
+        with pytest.raises(devcomm.InvalidArgument, match="has been closed"):
+            comm.empty(3)
+
+    devcomm.run_ranks(lambda comm: rank(comm.split(comm.rank)), 2)
+
+
 def test_split_and_gathering():
     def rank(comm):
         assert comm.all_gather(bytes([comm.rank])) == [bytes([i]) for i in range(comm.size)]
