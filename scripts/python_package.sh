@@ -37,7 +37,7 @@ quietly "$root/build/bin/python" -m build --sdist --outdir "$dist" python
 quietly "$root/build/bin/pip" wheel --no-deps --wheel-dir "$dist" "$dist"/*.tar.gz
 
 python3 -m venv "$root/venv"
-"$root/venv/bin/pip" install --quiet "$(echo "$dist"/*.whl)[test]" auditwheel mypy pytest-xdist "${extra[@]}"
+"$root/venv/bin/pip" install --quiet "$(echo "$dist"/*.whl)[test]" auditwheel mypy "${extra[@]}"
 cd "$root"  # nothing of the sources is on the path
 say "Python package: what the wheel needs"
 "$root/venv/bin/auditwheel" show "$dist"/*.whl | tee "$root/auditwheel.log"
@@ -50,4 +50,4 @@ begin=$SECONDS
 seconds=$((SECONDS - begin))
 [ "$seconds" -lt 20 ] || fail "the demo took $seconds s"
 "$root/venv/bin/mypy" --strict --cache-dir "$root/mypy" ../../python/examples
-"$root/venv/bin/python" -m pytest -q -p no:cacheprovider -n "$(nproc)" "${tests[@]}"
+"$root/venv/bin/python" -m pytest -q -p no:cacheprovider "${tests[@]}"

@@ -98,7 +98,8 @@ def free_port():
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("wait", ["host", "kernel"])
 @pytest.mark.parametrize(
-    ("how", "reason"), [("raise", "ValueError: out of beans"), ("kill", "ended"), ("exit", "SystemExit"), ("return", "")]
+    ("how", "reason"),
+    [("raise", "ValueError: out of beans"), ("kill", "ended"), ("exit", "SystemExit"), ("return", "")],
 )
 def test_others_hear_of_it_within_a_second(compiled, how, reason, wait, ranks):
     running = start(PROGRAM, ranks, how, wait, port=free_port())
@@ -145,7 +146,9 @@ def test_ctrl_c_ends_all_ranks_of_a_process(compiled):
 
         devcomm.run_ranks(rank, 2)
     """)
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert process.stdout.readline() == "waits\n", process.communicate()
     time.sleep(0.5)
     begin = time.monotonic()

@@ -111,6 +111,67 @@ def test_moves(dtype):
     devcomm.run_ranks(rank)
 
 
+@pytest.mark.simulate(seeds=SEEDS, ranks=RANKS)
+def test_all_to_all_v():
+    def rank(comm):
+        n = comm.size
+        for width, dtype in ((1, "float32"), (3, "int16")):
+            lengths = [[(2 * r + 3 * m) % 7 for m in range(n)] for r in range(n)]  # of r for m
+            rows = [[values(10 * r + m, (lengths[r][m], width), dtype) for m in range(n)] for r in range(n)]
+            out = numpy.full((60, width), 9, dtype)
+            came = numpy.zeros(n, "int64")
+            ops.all_to_all_v(
+                comm, numpy.concatenate(rows[comm.rank]), numpy.array(lengths[comm.rank]), out=out, counts_out=came
+            )
+            expected = numpy.concatenate([rows[r][comm.rank] for r in range(n)])
+            assert came.tolist() == [lengths[r][comm.rank] for r in range(n)]
+            check_equal(out[: len(expected)], expected, dtype)
+            assert (out[len(expected) :] == 9).all()
+
+    devcomm.run_ranks(rank)
+
+
+def normed(residual, weight, eps):
+    wide = residual.astype(numpy.float64)
+    return wide / numpy.sqrt((wide**2).mean(-1, keepdims=True) + eps) * weight.astype(numpy.float64)
+
+
+@pytest.mark.simulate(seeds=SEEDS, ranks=RANKS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"] if not FULL else ["float32", "bfloat16", "float16"])
+def test_all_reduce_rms_norm(dtype):
+    def rank(comm):
+        shared = numpy.random.default_rng(5)
+        for shape in ((1, 64), (3, 520), (2, 3, 32)):
+            residual = shared.standard_normal(shape).astype(numpy_type(dtype))
+            weight = shared.standard_normal(shape[-1]).astype(numpy_type(dtype))
+            parts = [values(r, shape, dtype) for r in range(comm.size)]
+            total = numpy.add.reduce([part.astype(numpy.float32) for part in parts])
+            expected = (total + residual.astype(numpy.float32)).astype(numpy_type(dtype))
+            result = ops.all_reduce_rms_norm(comm, parts[comm.rank], residual, weight, 1e-5)
+            check_equal(residual, expected, shape)
+            ulp = float(ml_dtypes.finfo(numpy_type(dtype)).eps)
+            assert numpy.allclose(
+                result.astype(numpy.float64), normed(residual, weight, 1e-5), rtol=4 * ulp, atol=4 * ulp
+            )
+
+    devcomm.run_ranks(rank)
+
+
+def test_rows_have_the_same_bits_in_every_batch():
+    def rank(comm):
+        random = numpy.random.default_rng(comm.rank)
+        rows, weight = random.standard_normal((64, 96)).astype("float32"), numpy.ones(96, "float32")
+        sums, norms = [], []
+        for batch in (1, 2, 7, 64):
+            sums.append(ops.all_reduce(comm, rows[:batch]))
+            norms.append(ops.all_reduce_rms_norm(comm, rows[:batch], numpy.zeros((batch, 96), "float32"), weight))
+        for found in (sums, norms):
+            for each in found:
+                assert (each.view("u4") == found[-1][: len(each)].view("u4")).all()
+
+    devcomm.run_ranks(rank, 3)
+
+
 def test_real_numbers_and_symmetric_arrays():
     """Sums of narrow types accumulate in float32, and all ranks get the same bits."""
 
@@ -143,6 +204,24 @@ def test_real_numbers_and_symmetric_arrays():
         (lambda c: ops.broadcast(c, numpy.zeros(4), 2), "root is a member of the LSA team, 0 to 1; it is 2"),
         (lambda c: ops.reduce_scatter(c, numpy.zeros(3)), "2 ranks do not divide the first axis of (3,)"),
         (lambda c: ops.all_to_all(c, numpy.zeros(())), "2 ranks do not divide the first axis of ()"),
+        (
+            lambda c: ops.all_to_all_v(
+                c, numpy.zeros(3), numpy.array([2, 2]), out=numpy.zeros(4), counts_out=numpy.zeros(2, int)
+            ),
+            "counts are from 0 on, and 3 in all at most; they are [2, 2]",
+        ),
+        (
+            lambda c: ops.all_to_all_v(
+                c, numpy.zeros(4), numpy.array([2, 2]), out=numpy.zeros(3), counts_out=numpy.zeros(2, int)
+            ),
+            "4 rows came, and out has room for 3",
+        ),
+        (
+            lambda c: ops.all_reduce_rms_norm(
+                c, numpy.zeros((2, 6), "float32"), numpy.zeros((2, 6), "float32"), numpy.zeros(6, "float32")
+            ),
+            "rows fill whole 16 bytes; these have 6 elements of 4",
+        ),
         (lambda c: ops.all_gather(c, numpy.zeros(())), "an array without axes cannot be gathered"),
     ],
 )

@@ -33,7 +33,9 @@ __global__ void copy_of_first(sym_ptr<float> data, int count) {
 }
 """
 
-TESTS = f"KERNELS = r'''{KERNELS}'''\n" + r"""
+TESTS = (
+    f"KERNELS = r'''{KERNELS}'''\n"
+    + r"""
 import devcomm
 import numpy
 import pytest
@@ -95,6 +97,7 @@ def test_the_host_orders():
 def test_the_host_does_not_order():
     devcomm.run_ranks(over_to_the_other, None, False)
 """
+)
 
 PROGRAM = r"""
 #include <cstdio>
@@ -139,7 +142,10 @@ def test_what_is_right_passes(outcome):
     [
         ("test_without_barrier", ["data race", "of window 'input' of rank", "add_up.cu:1", "--devcomm-seed"]),
         ("test_another_grid", ["launch mismatch", " blocks of 32 threads where rank ", "--devcomm-seed 1"]),
-        ("test_the_host_does_not_order", ["data race", "of window 'data' of rank 0", "copy_of_first", "--devcomm-seed"]),
+        (
+            "test_the_host_does_not_order",
+            ["data race", "of window 'data' of rank 0", "copy_of_first", "--devcomm-seed"],
+        ),
         ("test_wrong_type", ["argument 1 of kernel fill", "takes elements of float32, and the array has float64"]),
     ],
 )

@@ -109,8 +109,14 @@ def test_processes(ranks):
         port = s.getsockname()[1]
     running = []
     for rank in range(ranks):
-        environment = os.environ | {"DEVCOMM_RANK": str(rank), "DEVCOMM_SIZE": str(ranks), "DEVCOMM_ROOT": f"127.0.0.1:{port}"}
-        running.append(subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, stdout=subprocess.PIPE, text=True))
+        environment = os.environ | {
+            "DEVCOMM_RANK": str(rank),
+            "DEVCOMM_SIZE": str(ranks),
+            "DEVCOMM_ROOT": f"127.0.0.1:{port}",
+        }
+        running.append(
+            subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, stdout=subprocess.PIPE, text=True)
+        )
     for process in running:
         assert process.communicate(timeout=300)[0] == "right\n"
         assert process.returncode == 0

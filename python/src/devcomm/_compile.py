@@ -194,7 +194,9 @@ def _take_options(build: Any, options: list[str]) -> None:
         elif word.startswith("--"):
             continue  # NVRTC's alone, such as --use_fast_math
         else:
-            raise native.InvalidArgument(f"compile: unknown option '{word}'; there are -I, -D, -U, -O, -W, -std=, and NVRTC's that begin with --")
+            raise native.InvalidArgument(
+                f"compile: unknown option '{word}'; there are -I, -D, -U, -O, -W, -std=, and NVRTC's that begin with --"
+            )
 
 
 def _readable(text: str, folder: pathlib.Path) -> str:

@@ -63,7 +63,12 @@ def _include_folders() -> tuple[str, ...]:
             "compile: there are no headers of CUDA (cuda_fp16.h); install them by pip install 'devcomm[cuda13]' or "
             "'devcomm[cuda12]', or set CUDA_HOME to a CUDA toolkit"
         )
-    cccl = [f for base in [with_cuda, *candidates] for f in (base, f"{base}/cccl") if os.path.exists(f"{f}/cuda/std/version")]
+    cccl = [
+        f
+        for base in [with_cuda, *candidates]
+        for f in (base, f"{base}/cccl")
+        if os.path.exists(f"{f}/cuda/std/version")
+    ]
     return (str(ROOT / "include"), with_cuda, *cccl[:1])
 
 
@@ -109,12 +114,18 @@ class _Program:
         words = [option.encode() for option in options]
         code = _library().nvrtcCompileProgram(self.handle, len(words), (ctypes.c_char_p * len(words))(*words))
         if code != 0:
-            log = _text_of(self.handle, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog").rstrip(b"\0").decode(errors="replace")
+            log = (
+                _text_of(self.handle, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog")
+                .rstrip(b"\0")
+                .decode(errors="replace")
+            )
             raise error(log.strip() or f"NVRTC has failed with error {code}")
         lowered = {}
         for name in names:
             symbol = ctypes.c_char_p()
-            _check(_library().nvrtcGetLoweredName(self.handle, name.encode(), ctypes.byref(symbol)), "nvrtcGetLoweredName")
+            _check(
+                _library().nvrtcGetLoweredName(self.handle, name.encode(), ctypes.byref(symbol)), "nvrtcGetLoweredName"
+            )
             lowered[name] = (symbol.value or b"").decode()
         return _text_of(self.handle, "nvrtcGetCUBINSize", "nvrtcGetCUBIN"), lowered
 

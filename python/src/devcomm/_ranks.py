@@ -28,8 +28,9 @@ class _Failed:
     def add(self, rank: int, error: BaseException, heard: bool) -> None:
         with self.lock:
             follows = isinstance(error, native.RemoteError) or (
-                heard or self.error is not None if isinstance(error, native.KernelError) else
-                heard and not isinstance(error, native.Error)
+                heard or self.error is not None
+                if isinstance(error, native.KernelError)
+                else heard and not isinstance(error, native.Error)
             )
             if self.error is None or (self.follows and not follows):
                 self.error, self.rank, self.follows = error, rank, follows
@@ -105,7 +106,11 @@ def _close_all() -> None:
 
 
 def run_ranks(
-    function: Callable[..., Result], ranks: int | None = None, *arguments: Any, limit: float | None = None, **options: Any
+    function: Callable[..., Result],
+    ranks: int | None = None,
+    *arguments: Any,
+    limit: float | None = None,
+    **options: Any,
 ) -> list[Result]:
     """Calls `function(comm, *arguments)` on each rank, and returns what the ranks of this process returned.
 

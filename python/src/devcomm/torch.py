@@ -33,7 +33,9 @@ def group(comm: devcomm.Communicator) -> int:
 def _comm(number: int) -> devcomm.Communicator:
     comm = _groups.get(number)
     if comm is None:
-        raise devcomm.InvalidArgument(f"group {number} is of no communicator that lives; take it of devcomm.torch.group")
+        raise devcomm.InvalidArgument(
+            f"group {number} is of no communicator that lives; take it of devcomm.torch.group"
+        )
     return comm
 
 

@@ -134,8 +134,8 @@ class _Call:
             )
         return out
 
-    def launch(self, kernel: Any, blocks: int, threads: int, *arguments: Any) -> None:
-        kernel(blocks, threads, self.stream)(self.context.device_comm, *arguments)
+    def launch(self, kernel: Any, blocks: int, threads: int, *arguments: Any, shared_bytes: int = 0) -> None:
+        kernel(blocks, threads, self.stream, shared_bytes=shared_bytes)(self.context.device_comm, *arguments)
         if self.on_host:
             self.comm.synchronize()
             self.context.device_comm.check()
@@ -246,7 +246,9 @@ def reduce_scatter(
     return result
 
 
-def all_gather(comm: devcomm.Communicator, input: Any, *, out: Any = None, max_blocks: int = 0, stream: Any = None) -> Any:
+def all_gather(
+    comm: devcomm.Communicator, input: Any, *, out: Any = None, max_blocks: int = 0, stream: Any = None
+) -> Any:
     """The arrays of all ranks, one behind the other along the first axis, on all ranks."""
     call = _begin(comm, "all_gather", input, stream)
     if not call.shape:
@@ -268,13 +270,119 @@ def broadcast(
     return result
 
 
-def all_to_all(comm: devcomm.Communicator, input: Any, *, out: Any = None, max_blocks: int = 0, stream: Any = None) -> Any:
+def all_to_all(
+    comm: devcomm.Communicator, input: Any, *, out: Any = None, max_blocks: int = 0, stream: Any = None
+) -> Any:
     """Part `r` of the array along the first axis goes to rank `r`, and the parts that come lie in the ranks' order. The
     ranks divide the axis evenly. `out` is other memory than the input."""
     call = _begin(comm, "all_to_all", input, stream)
     _part(call)
     result = call.result(out, call.shape)
     _packets(call, f"all_to_all<{_moved(call)}, ", max_blocks, result, call.count // call.context.ranks)
+    return result
+
+
+def all_to_all_v(
+    comm: devcomm.Communicator,
+    input: Any,
+    counts: Any,
+    *,
+    out: Any,
+    counts_out: Any,
+    max_blocks: int = 0,
+    stream: Any = None,
+) -> None:
+    """`counts[r]` rows of the array go to rank `r`, those for rank 0 first. The rows that come lie in `out`, in the ranks'
+    order, and `counts_out[r]` says how many came from `r`.
+
+    Both counts are arrays of 64-bit integers, on the device where the others are: the host never looks at them on GPUs.
+    Rows past the end of `out` are left out; compare `counts_out` with its length. On arrays of the host that is an error.
+    """
+    call = _begin(comm, "all_to_all_v", input, stream)
+    _check_blocks(call, max_blocks)
+    ranks = call.context.ranks
+    row = 1
+    for each in call.shape[1:]:
+        row *= each
+    facts = native.array_facts(out, call.name)
+    if (
+        not call.shape
+        or facts.shape[1:] != call.shape[1:]
+        or len(facts.shape) != len(call.shape)
+        or facts.dtype != call.dtype
+    ):
+        raise call.refuse(
+            f"rows of the input are {call.shape[1:]} of {call.dtype}, and those of out {facts.shape[1:]} of {facts.dtype}"
+        )
+    for name, array in (("counts", counts), ("counts_out", counts_out)):
+        of_counts = native.array_facts(array, call.name)
+        if of_counts.shape != (ranks,) or of_counts.dtype not in ("int64", "uint64"):
+            raise call.refuse(
+                f"{name} is an array of {ranks} 64-bit integers; it has shape {of_counts.shape} and type {of_counts.dtype}"
+            )
+    if row == 0:
+        raise call.refuse("rows without elements cannot be counted")
+    if call.on_host:
+        import numpy
+
+        wanted = numpy.asarray(counts)
+        if (wanted < 0).any() or wanted.sum() > call.shape[0]:
+            raise call.refuse(f"counts are from 0 on, and {call.shape[0]} in all at most; they are {wanted.tolist()}")
+    # Ranks have inputs of different lengths, and launch the same grid.
+    blocks = min(max_blocks or 16, MAX_BLOCKS)
+    threads = 64 if native.backend != "cuda" else 512
+    call.launch(
+        _kernel(f"all_to_all_v<{_moved(call)}, {_session('ll')}>"), blocks, threads, call.context.mailboxes["ll"],
+        input, call.shape[0], counts, out, counts_out, row, facts.shape[0], shared_bytes=8 * (3 * ranks + 1),
+    )  # fmt: skip
+    if call.on_host:
+        total = int(numpy.asarray(counts_out).sum())
+        if total > facts.shape[0]:
+            raise call.refuse(f"{total} rows came, and out has room for {facts.shape[0]}")
+
+
+def all_reduce_rms_norm(
+    comm: devcomm.Communicator,
+    input: Any,
+    residual: Any,
+    weight: Any,
+    eps: float = 1e-6,
+    *,
+    out: Any = None,
+    max_blocks: int = 0,
+    stream: Any = None,
+) -> Any:
+    """A transformer's layer in one kernel: adds the sum of the ranks' inputs to `residual`, in place, and returns
+    `residual / sqrt(mean(residual ** 2) + eps) * weight`, row by row along the last axis. Each row has the same bits
+    whatever the number of rows."""
+    call = _begin(comm, "all_reduce_rms_norm", input, stream)
+    _check_blocks(call, max_blocks)
+    if call.dtype not in ("float32", "float16", "bfloat16"):
+        raise call.refuse(f"elements are float32, float16 or bfloat16; they are {call.dtype}")
+    hidden = call.shape[-1] if call.shape else 0
+    size = native.element_bytes(call.dtype)
+    if hidden == 0 or hidden * size % 16 != 0:
+        raise call.refuse(f"rows fill whole 16 bytes; these have {hidden} elements of {size}")
+    if hidden * size > 224 * 1024:
+        raise call.refuse(
+            f"rows have at most 224 KiB, as a block holds one in shared memory; these have {hidden * size} bytes"
+        )
+    for name, array, shape in (("residual", residual, call.shape), ("weight", weight, (hidden,))):
+        facts = native.array_facts(array, call.name)
+        if facts.shape != shape or facts.dtype != call.dtype:
+            raise call.refuse(
+                f"{name} has shape {shape} and type {call.dtype}; this one has {facts.shape} and {facts.dtype}"
+            )
+    result = call.result(out, call.shape)
+    rows = call.count // hidden
+    if rows == 0:
+        return result
+    blocks = min(rows, max_blocks or MAX_BLOCKS, MAX_BLOCKS)
+    threads = 64 if native.backend != "cuda" else 256  # the same for all numbers of rows, for the same bits
+    call.launch(
+        _kernel(f"all_reduce_rms_norm<{IN_CPP[call.dtype]}, {_session('lamport')}>"), blocks, threads,
+        call.context.mailboxes["lamport"], input, residual, weight, result, rows, hidden, eps, shared_bytes=hidden * size,
+    )  # fmt: skip
     return result
 
 
@@ -314,10 +422,17 @@ def precompile(dtypes: Sequence[str] = ("float32", "bfloat16", "float16"), opera
             for protocol in sessions:
                 if protocol == "lamport" and dtype not in ("float32", "float16", "bfloat16"):
                     continue
-                names += [f"all_reduce_{shots}<{kind}, {operator}, {_session(protocol)}>" for shots in ("one_shot", "two_shot")]
+                names += [
+                    f"all_reduce_{shots}<{kind}, {operator}, {_session(protocol)}>"
+                    for shots in ("one_shot", "two_shot")
+                ]
                 if protocol != "lamport":
                     names.append(f"reduce_scatter<{kind}, {operator}, {_session(protocol)}>")
     for moved in MOVED_AS.values():
-        names += [f"{name}<{moved}, {_session(p)}>" for name in ("all_gather", "broadcast", "all_to_all") for p in ("ll", "ll128")]
+        names += [
+            f"{name}<{moved}, {_session(p)}>"
+            for name in ("all_gather", "broadcast", "all_to_all")
+            for p in ("ll", "ll128")
+        ]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(_kernel, names))

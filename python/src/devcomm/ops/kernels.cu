@@ -96,4 +96,92 @@ __global__ void all_to_all(device_comm comm, typename Session::handle mailboxes,
                             to_shards<T>{typed<T>(output), count * comm.lsa_size, count});
 }
 
+/// Rows of `row` elements: `counts[m]` of them to member `m`, and `counts_out[m]` become those that come from it. Output
+/// has room for `capacity` rows; what is past it is left out.
+template <class T, class Session>
+__global__ void all_to_all_v(device_comm comm, typename Session::handle mailboxes, const void* input, uint64_t rows,
+                             const void* counts, void* output, void* counts_out, uint64_t row, uint64_t capacity) {
+  extern __shared__ uint64_t in_shared[];
+  const int ranks = comm.lsa_size;
+  uint64_t* const sent = in_shared;
+  uint64_t* const offsets = sent + ranks;
+  uint64_t* const received = offsets + ranks;  // one more
+  if (threadIdx.x == 0) {
+    uint64_t before = 0;
+    for (int m = 0; m < ranks; ++m) {
+      sent[m] = typed<uint64_t>(counts)[m] * row;
+      offsets[m] = before;
+      before += sent[m];
+    }
+    DEVCOMM_ASSERT(before <= rows * row, "all_to_all_v: the counts are more than the input has rows");
+  }
+  __syncthreads();
+  {
+    Session session{block{}, comm, mailboxes, blockIdx.x};
+    collective::all_to_all_v<T>(session, sent, received, collective::from_pieces<T>{typed<T>(input), sent, offsets},
+                                collective::to_packed_pieces<T>{typed<T>(output), received, capacity * row});
+  }
+  __syncthreads();
+  if (blockIdx.x != 0) return;
+  for (int m = static_cast<int>(threadIdx.x); m < ranks; m += static_cast<int>(blockDim.x))
+    typed<uint64_t>(counts_out)[m] = received[m] / row;
+}
+
+/// The sum over the block, in one order. *Requires* whole warps.
+__device__ inline float sum_over_block(float value) {
+  __shared__ float of_warps[32];
+  for (int bits = 16; bits > 0; bits /= 2) value += __shfl_xor_sync(0xffffffffu, value, bits);
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = value;
+  __syncthreads();
+  float sum = 0;
+  for (unsigned w = 0; w < blockDim.x / 32; ++w) sum += of_warps[w];
+  __syncthreads();  // before the next call writes
+  return sum;
+}
+
+/// residual += sum over ranks of input; output = residual / sqrt(mean(residual^2) + epsilon) * weight, for each of `rows`
+/// rows of `hidden` elements, which fill whole packs. A block takes rows in turn, and holds one in shared memory.
+template <class T, class Session>
+__global__ void all_reduce_rms_norm(device_comm comm, typename Session::handle mailboxes, const void* input,
+                                    void* residual, const void* weight, void* output, uint64_t rows, uint64_t hidden,
+                                    float epsilon) {
+  extern __shared__ __align__(16) unsigned char row_in_shared[];
+  auto* const held = reinterpret_cast<pack<T>*>(row_in_shared);
+  const uint64_t row_packs = hidden / pack<T>::size;
+  const uint64_t count = rows * hidden;
+  const from_memory<T> partial{typed<T>(input), count};
+  const from_memory<T> before{typed<T>(residual), count};
+  const to_memory<T> after{typed<T>(residual), count};
+  const to_memory<T> normed{typed<T>(output), count};
+  const from_memory<T> weights{typed<T>(weight), hidden};
+  Session session{block{}, comm, mailboxes, blockIdx.x};
+  for (uint64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const uint64_t first = row * row_packs;
+    float squares = 0;
+    collective::all_reduce_one_shot<T>(
+        session, {first, first + row_packs}, partial,
+        [&](uint64_t i, pack<T> sums) {
+          const pack<T> added = before(i);
+          for (int e = 0; e < pack<T>::size; ++e) {
+            sums[e] = static_cast<T>(static_cast<float>(sums[e]) + static_cast<float>(added[e]));
+            squares += static_cast<float>(sums[e]) * static_cast<float>(sums[e]);
+          }
+          after(i, sums);
+          held[i - first] = sums;
+        },
+        sum{});
+    if (session.agree() != status::success) return;  // of a row with a gap there is no norm
+    const float scale = rsqrtf(sum_over_block(squares) / static_cast<float>(hidden) + epsilon);
+    for (uint64_t p = threadIdx.x; p < row_packs; p += blockDim.x) {
+      const pack<T> of_row = held[p];
+      const pack<T> factors = weights(p);
+      pack<T> result;
+      for (int e = 0; e < pack<T>::size; ++e)
+        result[e] = static_cast<T>(static_cast<float>(of_row[e]) * scale * static_cast<float>(factors[e]));
+      normed(first + p, result);
+    }
+    __syncthreads();  // before the next row is held
+  }
+}
+
 }  // namespace devcomm::ops

@@ -80,7 +80,11 @@ def simulate(
     """
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     counts = [ranks] if isinstance(ranks, int) else list(ranks)
-    modes = [name for name, wanted in (("plain", plain), ("race", race), ("address", address), ("explore", explore)) if wanted]
+    modes = [
+        name
+        for name, wanted in (("plain", plain), ("race", race), ("address", address), ("explore", explore))
+        if wanted
+    ]
     if not modes:
         raise native.InvalidArgument("simulate: none of plain, race, address and explore is asked for")
     words = [os.fspath(each) for each in sources] + [f"--{mode}" for mode in modes]
@@ -91,7 +95,9 @@ def simulate(
         command = [sys.executable, str(ROOT / "bin" / "devcomm-simulate"), *words, "--json", str(results)]
         done = subprocess.run([*command, "--", *arguments], capture_output=True, text=True, check=False)
         if not results.exists():
-            raise native.InvalidArgument(done.stderr.strip() or f"devcomm-simulate has ended with status {done.returncode}")
+            raise native.InvalidArgument(
+                done.stderr.strip() or f"devcomm-simulate has ended with status {done.returncode}"
+            )
         data = json.loads(results.read_text())
     if data["compile_error"]:
         raise SimulationFailed(f"{shlex.join(words)} does not compile:\n{data['compile_error']}")

@@ -112,7 +112,13 @@ def run_apart(item: pytest.Function, settings: Settings) -> None:
         command += ["--devcomm-report", str(report)]
         folder_of_call = config.invocation_params.dir
         done = subprocess.run(
-            command, env=environment, cwd=folder_of_call, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+            command,
+            env=environment,
+            cwd=folder_of_call,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if report.exists():
             pytest.fail(report.read_text(encoding="utf-8"), pytrace=False)
