@@ -96,8 +96,8 @@ __global__ void all_to_all(device_comm comm, typename Session::handle mailboxes,
                             to_shards<T>{typed<T>(output), count * comm.lsa_size, count});
 }
 
-/// Rows of `row` elements: `counts[m]` of them to member `m`, and `counts_out[m]` become those that come from it. Output
-/// has room for `capacity` rows; what is past it is left out.
+/// Rows of `row` elements: `counts[m]` of them to member `m`, and `counts_out[m]` become those that come from it.
+/// Output has room for `capacity` rows; what is past it is left out.
 template <class T, class Session>
 __global__ void all_to_all_v(device_comm comm, typename Session::handle mailboxes, const void* input, uint64_t rows,
                              const void* counts, void* output, void* counts_out, uint64_t row, uint64_t capacity) {
@@ -139,8 +139,9 @@ __device__ inline float sum_over_block(float value) {
   return sum;
 }
 
-/// residual += sum over ranks of input; output = residual / sqrt(mean(residual^2) + epsilon) * weight, for each of `rows`
-/// rows of `hidden` elements, which fill whole packs. A block takes rows in turn, and holds one in shared memory.
+/// residual += sum over ranks of input; output = residual / sqrt(mean(residual^2) + epsilon) * weight, for each of
+/// `rows` rows of `hidden` elements, which fill whole packs. A block takes rows in turn, and holds one in shared
+/// memory.
 template <class T, class Session>
 __global__ void all_reduce_rms_norm(device_comm comm, typename Session::handle mailboxes, const void* input,
                                     void* residual, const void* weight, void* output, uint64_t rows, uint64_t hidden,
