@@ -7,9 +7,7 @@
 #include "objects.hpp"
 #include "rank/settings.hpp"
 
-#include <nanobind/stl/chrono.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>

@@ -165,10 +165,6 @@ void copy(int device, void* to, const void* from, std::size_t bytes, bool to_dev
   }
 }
 
-void make_current(int device) {
-  check(host::cuda::driver().ctx_set_current(host::cuda::primary_context(device)), "cuCtxSetCurrent");
-}
-
 const char* backend_name() { return "cuda"; }
 
 std::string architecture(int device) {

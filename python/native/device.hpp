@@ -50,8 +50,6 @@ struct kernel_name {
 void synchronize(int device, const std::uintptr_t* stream);
 /// Between the device's memory and the host's, when the device has nothing left to do.
 void copy(int device, void* to, const void* from, std::size_t bytes, bool to_device);
-/// Makes the device current for the calling thread.
-void make_current(int device);
 /// "cuda" or "simulator".
 [[nodiscard]] const char* backend_name();
 /// "sm_90" of a device: what kernels are compiled for.

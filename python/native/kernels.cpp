@@ -13,8 +13,6 @@
 #include "objects.hpp"
 
 #include <cstring>
-#include <functional>
-#include <limits>
 #include <type_traits>
 
 namespace devcomm::python {
@@ -120,13 +118,13 @@ class packed_arguments {
  public:
   static constexpr std::size_t max_bytes = 4096;  // bytes of parameters that every driver takes
 
-  void* add(const void* value, std::size_t bytes) {
+  void add(const void* value, std::size_t bytes) {
+    if (!fits(bytes)) throw host::not_supported("a kernel's arguments are more than there is room for: pass a pointer");
     used_ = (used_ + 15) / 16 * 16;
     void* const place = room_ + used_;
     std::memcpy(place, value, bytes);
     used_ += bytes;
     places_[count_++] = place;
-    return place;
   }
   [[nodiscard]] bool fits(std::size_t bytes) const {
     return used_ + 16 + bytes <= sizeof room_ && count_ < max_arguments;

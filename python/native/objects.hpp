@@ -4,7 +4,6 @@
 
 #include <nanobind/nanobind.h>
 
-#include <devcomm/host/captured_buffers.hpp>
 #include <devcomm/host/communicator.hpp>
 
 #include "element_type.hpp"

@@ -112,8 +112,6 @@ void copy(int device, void* to, const void* from, std::size_t bytes, bool to_dev
   check(cudaMemcpy(to, from, bytes, to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost), "copy");
 }
 
-void make_current(int device) { check(cudaSetDevice(device), "cudaSetDevice"); }
-
 const char* backend_name() { return "simulator"; }
 
 std::string architecture(int device) {

@@ -217,8 +217,9 @@ CONNECT = textwrap.dedent("""
         global calls
         calls += 1
         path = folder / f"{calls}.{rank}"
-        path.with_suffix(".new").write_bytes(mine)
-        path.with_suffix(".new").rename(path)
+        new = folder / f"new.{calls}.{rank}"
+        new.write_bytes(mine)
+        new.rename(path)
         names = [folder / f"{calls}.{i}" for i in range(size)]
         while not all(name.exists() for name in names):
             time.sleep(0.01)
