@@ -1,6 +1,6 @@
 # Install and export: find_package(devcomm) gives devcomm::devcomm, and, as far as they were built,
 # devcomm::host_core, devcomm::host, devcomm::simulator with devcomm_simulate() and
-# devcomm_add_kernel_test(), devcomm::gin_libfabric, and devcomm::mpi.
+# devcomm_add_kernel_test(), and devcomm::mpi.
 
 include(CMakePackageConfigHelpers)
 
@@ -21,14 +21,6 @@ install(TARGETS ${installed_targets} EXPORT devcomm_targets
   INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(EXPORT devcomm_targets
   NAMESPACE devcomm:: FILE devcomm_targets.cmake DESTINATION "${DEVCOMM_PACKAGE_DIR}")
-
-# Apart: an installation without libfabric has no such file.
-if(TARGET devcomm_gin_libfabric)
-  set_target_properties(devcomm_gin_libfabric PROPERTIES EXPORT_NAME gin_libfabric)
-  install(TARGETS devcomm_gin_libfabric EXPORT devcomm_gin_libfabric_targets)
-  install(EXPORT devcomm_gin_libfabric_targets
-    NAMESPACE devcomm:: FILE devcomm_gin_libfabric_targets.cmake DESTINATION "${DEVCOMM_PACKAGE_DIR}")
-endif()
 
 # Apart, so that only who asks for the component mpi needs an MPI library.
 if(TARGET devcomm_mpi)

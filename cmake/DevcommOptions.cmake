@@ -17,10 +17,6 @@ set(DEVCOMM_ENABLE_CUDA AUTO CACHE STRING
   "Build GPU parts: AUTO (when a CUDA toolkit is found), ON (fail without one) or OFF")
 set_property(CACHE DEVCOMM_ENABLE_CUDA PROPERTY STRINGS AUTO ON OFF)
 
-set(DEVCOMM_ENABLE_LIBFABRIC AUTO CACHE STRING
-  "GIN between processes: AUTO (when libfabric's headers are found), ON (fail without them) or OFF")
-set_property(CACHE DEVCOMM_ENABLE_LIBFABRIC PROPERTY STRINGS AUTO ON OFF)
-
 # Many kernels in many shapes take long to compile: CI, which cannot run them, makes no programs of them.
 option(DEVCOMM_TESTS_AS_PTX "Make PTX for sm_90 of GPU tests and benchmarks, and no programs")
 mark_as_advanced(DEVCOMM_TESTS_AS_PTX)

@@ -20,7 +20,7 @@ case ${1:-} in
   --torch) tests=(../../python/tests/torch_test.py) extra=(torch) ;;
   *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
-require_packages g++ binutils cmake ninja-build libfabric-dev python3 python3-dev python3-venv
+require_packages g++ binutils cmake ninja-build libfabric1 python3 python3-dev python3-venv
 root=$PWD/build/python
 dist=$root/dist
 rm -rf "$root"

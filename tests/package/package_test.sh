@@ -37,21 +37,12 @@ if [ "$way" = find ]; then
     }
   }
   refused no_such_part 'devcomm has no component no_such_part; it has devcomm, host_core, host'
-  # As an installation is that was built without libfabric: the file with the target is not there.
-  cp -r "$WORK/moved" "$WORK/without"
-  find "$WORK/without" -name 'devcomm_gin_libfabric_targets*.cmake' -delete
-  refused gin_libfabric 'built without libfabric: install its headers (Debian and Ubuntu: libfabric-dev)' \
-    "-DCMAKE_PREFIX_PATH=$WORK/without"
-  "$CMAKE" -S "$here/consumer" -B "$WORK/optional" -G "$GENERATOR" "${options[@]}" \
-    "-DCMAKE_PREFIX_PATH=$WORK/without" -DCONSUMER_OPTIONAL=gin_libfabric >"$WORK/optional.log"
 else
   # devcomm is compiled again here, so as fast as can be.
   options+=("-DFETCHCONTENT_SOURCE_DIR_DEVCOMM=$SOURCE_DIR" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0
     -DCMAKE_UNITY_BUILD=ON)
 fi
 
-# With libfabric, if the build that is tested has it.
-[ "${LIBFABRIC:-OFF}" != ON ] || options+=(-DCONSUMER_COMPONENTS=gin_libfabric -DDEVCOMM_ENABLE_LIBFABRIC=ON)
 "$CMAKE" -S "$here/consumer" -B "$WORK/build" -G "$GENERATOR" "${options[@]}"
 targets=(consumer)
 [ "$mode" = gpu ] || targets+=(tested_race)

@@ -583,7 +583,6 @@ capability rank_context::network_of_world() {
     return devices.network();
   }
   network.needs_libfabric = true;
-  if (capability built = libfabric_support(); !built.available) return built;
   const capability reached = devices.network_from_host();
   const std::optional<std::string> payload = wanted_payload(process_variables());
   network.windows_on_device = !reached.available || payload == "staged";

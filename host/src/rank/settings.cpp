@@ -137,16 +137,6 @@ std::vector<int> wanted_cpus(const environment& variables, std::uint64_t pci) {
   return usable;
 }
 
-capability libfabric_support() {
-#ifdef DEVCOMM_HAVE_LIBFABRIC
-  return {true, "libfabric"};
-#else
-  return {false,
-          "there are ranks in other processes, which are reached by libfabric, and this library was built without it; "
-          "install libfabric 1.17 or newer with its headers (Debian and Ubuntu: libfabric-dev) and configure again"};
-#endif
-}
-
 std::string ll128_forbidden(const environment& variables) {
   const std::optional<bool> enabled = flag_variable(variables, "DEVCOMM_LL128_ENABLE");
   return enabled && !*enabled ? "DEVCOMM_LL128_ENABLE is 0" : std::string();

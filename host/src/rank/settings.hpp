@@ -55,7 +55,5 @@ inline constexpr const char* default_provider = "tcp;ofi_rxm";
 }
 /// Processors of GIN's threads: `DEVCOMM_GIN_CPUS`; none: any. `pci` is the place of the rank's device.
 [[nodiscard]] std::vector<int> wanted_cpus(const environment& variables, std::uint64_t pci);
-/// Whether this library was built with libfabric; the reason says how to have that.
-[[nodiscard]] capability libfabric_support();
 
 }  // namespace devcomm::host::detail

@@ -3,18 +3,12 @@
 #include <devcomm/host/error.hpp>
 
 #include "transport/fabric_message.hpp"
+#include "transport/libfabric_abi.hpp"
 #include "transport/libfabric_calls.hpp"
 #include "transport/libfabric_choice.hpp"
 #include "transport/shared_file.hpp"
 #include "util/random.hpp"
 
-#include <rdma/fabric.h>
-#include <rdma/fi_cm.h>
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
-#include <rdma/fi_eq.h>
-#include <rdma/fi_errno.h>
-#include <rdma/fi_rma.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -36,7 +30,7 @@ constexpr std::size_t messages_queued = 1024;
 struct closer {
   template <class Object>
   void operator()(Object* object) const noexcept {
-    ::fi_close(&object->fid);
+    object->fid.ops->close(&object->fid);
   }
 };
 template <class Object>
@@ -84,9 +78,9 @@ class region final : public fabric_region {
  public:
   /// Without `memory`, a provider needs no registration of it.
   region(owned<fid_mr> memory, std::uint64_t base) : memory_(std::move(memory)), base_(base) {}
-  [[nodiscard]] std::uint64_t key() const override { return ::fi_mr_key(memory_.get()); }
+  [[nodiscard]] std::uint64_t key() const override { return memory_->key; }
   [[nodiscard]] std::uint64_t base() const override { return base_; }
-  [[nodiscard]] void* descriptor() const { return memory_ ? ::fi_mr_desc(memory_.get()) : nullptr; }
+  [[nodiscard]] void* descriptor() const { return memory_ ? memory_->mem_desc : nullptr; }
 
  private:
   owned<fid_mr> memory_;
@@ -116,22 +110,22 @@ class endpoint final : public fabric {
     rules_ = memory_rules_of(*info_);
     if (wants_contexts(*info_)) contexts_.lie_in_memory();
     require(calls_.fabric(info_->fabric_attr, out(fabric_), nullptr), "fi_fabric");
-    require(::fi_domain(fabric_.get(), info_.get(), out(domain_), nullptr), "fi_domain");
+    require(fabric_->ops->domain(fabric_.get(), info_.get(), out(domain_), nullptr), "fi_domain");
     fi_av_attr addresses{};
     addresses.type = FI_AV_TABLE;
     addresses.count = wish.peers;
-    require(::fi_av_open(domain_.get(), &addresses, out(peers_), nullptr), "fi_av_open");
+    require(domain_->ops->av_open(domain_.get(), &addresses, out(peers_), nullptr), "fi_av_open");
     fi_cq_attr queue{};
     queue.format = FI_CQ_FORMAT_DATA;
     // Names of writes come without being asked for, so many from each peer.
     queue.size = messages_queued + wish.peers * max_named(wish.peers) * max_unacknowledged;
-    require(::fi_cq_open(domain_.get(), &queue, out(queue_), nullptr), "fi_cq_open");
-    require(::fi_endpoint(domain_.get(), info_.get(), out(endpoint_), nullptr), "fi_endpoint");
-    require(::fi_ep_bind(endpoint_.get(), &peers_->fid, 0), "fi_ep_bind");
-    require(::fi_ep_bind(endpoint_.get(), &queue_->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind");
+    require(domain_->ops->cq_open(domain_.get(), &queue, out(queue_), nullptr), "fi_cq_open");
+    require(domain_->ops->endpoint(domain_.get(), info_.get(), out(endpoint_), nullptr), "fi_endpoint");
+    require(endpoint_->fid.ops->bind(&endpoint_->fid, &peers_->fid, 0), "fi_ep_bind");
+    require(endpoint_->fid.ops->bind(&endpoint_->fid, &queue_->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind");
     if (to_devices_.available) insist_on_device_transfers();
     if (provider_ == "shm") name_shared_file();
-    require(::fi_enable(endpoint_.get()), "fi_enable");
+    require(endpoint_->fid.ops->control(&endpoint_->fid, FI_ENABLE, nullptr), "fi_enable");
   }
 
   [[nodiscard]] std::string name() const override { return "libfabric's provider " + provider_; }
@@ -143,7 +137,7 @@ class endpoint final : public fabric {
   [[nodiscard]] fabric_address address() const override {
     fabric_address own;
     std::size_t bytes = own.name.size();
-    require(::fi_getname(&endpoint_->fid, own.name.data(), &bytes), "fi_getname");
+    require(endpoint_->cm->getname(&endpoint_->fid, own.name.data(), &bytes), "fi_getname");
     own.bytes = static_cast<std::uint32_t>(bytes);
     return own;
   }
@@ -152,7 +146,7 @@ class endpoint final : public fabric {
     numbers_.resize(peers.size(), FI_ADDR_UNSPEC);
     for (std::size_t rank = 0; rank < peers.size(); ++rank) {
       if (numbers_[rank] != FI_ADDR_UNSPEC || peers[rank].bytes == 0) continue;
-      const int inserted = ::fi_av_insert(peers_.get(), peers[rank].name.data(), 1, &numbers_[rank], 0, nullptr);
+      const int inserted = peers_->ops->insert(peers_.get(), peers[rank].name.data(), 1, &numbers_[rank], 0, nullptr);
       if (inserted != 1) {
         throw system_error("fi_av_insert of " + name() + " does not take the address of rank " + std::to_string(rank) +
                            (inserted < 0 ? ": " + calls_.text_of(inserted) : "") +
@@ -182,13 +176,14 @@ class endpoint final : public fabric {
   [[nodiscard]] bool send(int peer, std::span<const std::byte> message, const fabric_region& region,
                           std::uint64_t token) override {
     return issue("fi_send", token, [&](void* context) {
-      return ::fi_send(endpoint_.get(), message.data(), message.size(), descriptor_of(region), number_of(peer),
-                       context);
+      return endpoint_->msg->send(endpoint_.get(), message.data(), message.size(), descriptor_of(region),
+                                  number_of(peer), context);
     });
   }
   [[nodiscard]] bool receive(std::span<std::byte> buffer, const fabric_region& region, std::uint64_t token) override {
     return issue("fi_recv", token, [&](void* context) {
-      return ::fi_recv(endpoint_.get(), buffer.data(), buffer.size(), descriptor_of(region), FI_ADDR_UNSPEC, context);
+      return endpoint_->msg->recv(endpoint_.get(), buffer.data(), buffer.size(), descriptor_of(region), FI_ADDR_UNSPEC,
+                                  context);
     });
   }
   [[nodiscard]] bool write(int peer, std::span<const char> source, const fabric_region& region,
@@ -199,7 +194,7 @@ class endpoint final : public fabric {
     const std::uint64_t ends = name ? FI_REMOTE_CQ_DATA : FI_DELIVERY_COMPLETE;
     return issue("fi_writemsg", token, [&](void* context) {
       one.message.context = context;
-      return ::fi_writemsg(endpoint_.get(), &one.message, FI_COMPLETION | ends);
+      return endpoint_->rma->writemsg(endpoint_.get(), &one.message, FI_COMPLETION | ends);
     });
   }
   [[nodiscard]] bool read(int peer, std::span<char> destination, const fabric_region& region, remote_address source,
@@ -208,13 +203,13 @@ class endpoint final : public fabric {
     return issue("fi_readmsg", token, [&](void* context) {
       one.message.context = context;
       // shm reads the peer's memory without checking its key otherwise.
-      return ::fi_readmsg(endpoint_.get(), &one.message, FI_COMPLETION | FI_DELIVERY_COMPLETE);
+      return endpoint_->rma->readmsg(endpoint_.get(), &one.message, FI_COMPLETION | FI_DELIVERY_COMPLETE);
     });
   }
 
   [[nodiscard]] std::size_t poll(std::span<fabric_completion> over) override {
     const std::size_t most = std::min(over.size(), entries_.size());
-    const ssize_t got = ::fi_cq_read(queue_.get(), entries_.data(), most);
+    const ssize_t got = queue_->ops->read(queue_.get(), entries_.data(), most);
     if (got == -FI_EAGAIN) return 0;
     if (got == -FI_EAVAIL) {
       return failed(over[0]) ? 1 : 0;
@@ -326,7 +321,8 @@ class endpoint final : public fabric {
   /// know the option has no such threads.
   void insist_on_device_transfers() {
     int wanted = FI_HMEM_P2P_REQUIRED;
-    const int code = ::fi_setopt(&endpoint_->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &wanted, sizeof wanted);
+    const int code =
+        endpoint_->ops->setopt(&endpoint_->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &wanted, sizeof wanted);
     if (code == 0 || code == -FI_ENOPROTOOPT || code == -FI_ENOSYS) return;
     to_devices_ = {
         false, name() + " reaches it by threads of the host only (FI_HMEM_P2P_REQUIRED: " + calls_.text_of(code) + ")"};
@@ -337,7 +333,7 @@ class endpoint final : public fabric {
   void name_shared_file() {
     sweep_shared_files("/dev/shm");
     std::string name = "fi_shm://" + name_of_shared_file();
-    require(::fi_setname(&endpoint_->fid, name.data(), name.size() + 1), "fi_setname");
+    require(endpoint_->cm->setname(&endpoint_->fid, name.data(), name.size() + 1), "fi_setname");
   }
 
   void require(long code, const char* call) const {
@@ -376,13 +372,13 @@ class endpoint final : public fabric {
       asked.device.cuda = *device;
     }
     const char* call = "fi_mr_regattr";
-    int code = ::fi_mr_regattr(domain_.get(), &asked, 0, out(made));
+    int code = domain_->mr->regattr(&domain_->fid, &asked, 0, out(made));
     if (code == 0 && rules_.is_the_endpoints) {
       call = "fi_mr_bind";
-      code = ::fi_mr_bind(made.get(), &endpoint_->fid, 0);
+      code = made->fid.ops->bind(&made->fid, &endpoint_->fid, 0);
       if (code == 0) {
         call = "fi_mr_enable";
-        code = ::fi_mr_enable(made.get());
+        code = made->fid.ops->control(&made->fid, FI_ENABLE, nullptr);
       }
     }
     if (code != 0) {
@@ -400,7 +396,7 @@ class endpoint final : public fabric {
   /// The operation that failed; false where there is none after all.
   [[nodiscard]] bool failed(fabric_completion& one) {
     fi_cq_err_entry entry{};
-    const ssize_t got = ::fi_cq_readerr(queue_.get(), &entry, 0);
+    const ssize_t got = queue_->ops->readerr(queue_.get(), &entry, 0);
     if (got == -FI_EAGAIN) return false;
     if (got < 0) throw system_error("fi_cq_readerr of " + name() + " failed: " + calls_.text_of(got));
     const char* const what = (entry.flags & FI_READ) != 0    ? "a read"

@@ -2,8 +2,9 @@
 
 #include <devcomm/host/error.hpp>
 
+#include "transport/libfabric_abi.hpp"
+
 #include <dlfcn.h>
-#include <rdma/fabric.h>
 
 #include <array>
 #include <climits>
@@ -49,7 +50,7 @@ libfabric_calls load() {
   find(library, "fi_strerror", found.strerror);
   find(library, "fi_version", found.version);
   const std::uint32_t version = found.version();
-  if (FI_VERSION_LT(version, FI_VERSION(1, 17))) {
+  if (version < FI_VERSION(1, 17)) {
     throw not_supported(file_of(library) + " is libfabric " + std::to_string(FI_MAJOR(version)) + "." +
                         std::to_string(FI_MINOR(version)) + advice_about(library));
   }

@@ -1,11 +1,8 @@
 #include "transport/libfabric_choice.hpp"
 
 #include "transport/fabric_endpoint.hpp"
+#include "transport/libfabric_abi.hpp"
 #include "util/pci_place.hpp"
-
-#include <rdma/fabric.h>
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
 
 #include <algorithm>
 #include <array>

@@ -9,16 +9,13 @@
 #include <transport/fabric_engine.hpp>
 #include <transport/fabric_thread.hpp>
 #include <transport/libfabric.hpp>
+#include <transport/libfabric_abi.hpp>
 #include <transport/libfabric_choice.hpp>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
-
-#include <rdma/fabric.h>
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
 
 #include <array>
 #include <chrono>
