@@ -97,8 +97,9 @@ using namespace devcomm;
 using namespace devcomm::collective;
 
 extern "C" __global__ void collectives(device_comm comm, lsa::ll_handle mailboxes, lsa::ll128_handle lines,
-                                       chunk_buffers chunks, gin::context_handle contexts, sym_ptr<float> data,
-                                       uint64_t count) {
+                                       chunk_buffers chunks, gin::context_handle contexts,
+                                       channel::connection_handle connections, sym_ptr<float> data, uint64_t count,
+                                       memory_order order, scope at) {
   float* own = data.local();
   const from_memory<float> source{own, count};
   const to_memory<float> result{own, count};
@@ -139,6 +140,14 @@ extern "C" __global__ void collectives(device_comm comm, lsa::ll_handle mailboxe
   const rail_memory<float> rails{rail_exchange_for(count, 2, 8), data, rail_ring_handle{}};
   all_reduce_hierarchical<float>(hosts, data, data, rails, count, average{});
   if (hosts.sync_for(milliseconds(5)) != status::success) return;
+  multimem::ptr<float> all{data};
+  all.store(all.load_reduce<sum>(order, at), order, at);
+  all.reduce<sum>(1.0f, order, at);
+  __shared__ channel::message messages[64];
+  channel::group_session moved{block{}, comm, connections, channel::stripe_of_block()};
+  gather(moved, 0, own, data, count, messages);
+  channel::group_session of_warp{warp{}, comm, connections, channel::stripe_of_block()};
+  static_cast<void>(of_warp.transfer_for({messages, 0, 0, nullptr}, milliseconds(5)));
   gin::context net{warp{}, comm, contexts, 0};
   net.put(0, data, data, count, gin::signal_add{0}, gin::counter_increment{0});
   net.fence(0);

@@ -147,6 +147,44 @@ class group_session {
     for (uint32_t peer = group_.thread_rank(); peer < member_count(); peer += group_.size())
       if (static_cast<int>(peer) != members_.rank) action(peer);
   }
+  // What is done with each end, and waits. Named, as NVRTC takes a generic lambda for a host function (CUDA 13.0).
+  struct rewinding {
+    template <class End>
+    DEVCOMM_DEVICE void operator()(End one) const {
+      one.rewind();
+    }
+  };
+  struct finding_open {
+    detail::wait_site& awaited;
+    template <class End>
+    DEVCOMM_DEVICE void operator()(const End& one) const {
+      if (one.is_open()) awaited = one.wait();
+    }
+  };
+  struct ending_copies {
+    const uint32_t* mask;
+    template <class End>
+    DEVCOMM_DEVICE void operator()(End one) const {
+      if ((mask[one.number() / 32] >> one.number() % 32 & 1) != 0) one.end_copy();
+    }
+  };
+  struct reporting_open {
+    resource_header* home;
+    template <class End>
+    DEVCOMM_DEVICE void operator()(const End& one) const {
+      if (!one.is_open()) return;
+      const detail::wait_site w = one.wait();
+      detail::report(home, status::timeout, w, w.expected - 1);
+    }
+  };
+  struct waiting {
+    group_session& session;
+    template <class Ready>
+    DEVCOMM_DEVICE bool operator()(const detail::wait_site& awaited, const Ready& ready) const {
+      return session.wait_for(awaited, ready);
+    }
+  };
+
   /// The same with both directions of its connection, `action(end)`, as they are in memory.
   template <class Action>
   DEVCOMM_DEVICE void for_each_end(const detail::connection_stripe& at, const message_list& list,
@@ -219,7 +257,7 @@ class group_session {
         return list_kind::moved;
       }
       const status failure = found.move(
-          at, list, [&](const detail::wait_site& awaited, const auto& ready) { return wait_for(awaited, ready); },
+          at, list, waiting{*this},
           [](const detail::message_warps& warps, char* to, const char* from, uint64_t bytes) {
             copy_by(warps, to, from, bytes);
           });
@@ -240,7 +278,7 @@ class group_session {
     bool has_own = kind == list_kind::with_own;
     group_.sync();  // the list is there, and all have read what is kept of connections
     if (kind == list_kind::unknown) has_own = any(check(list));
-    for_each_end(at, list, [](auto one) { one.rewind(); });
+    for_each_end(at, list, rewinding{});
     for_each_own([&](uint32_t) { over_ = false; });
     sending_ = receiving_ = {{nullptr, 0}, true};
     if (group_.thread_rank() == 0) {
@@ -437,9 +475,7 @@ class group_session {
   /// Something that this thread waits for.
   DEVCOMM_DEVICE detail::wait_site awaited_of_own(const detail::connection_stripe& at, const message_list& list) const {
     detail::wait_site awaited{};
-    for_each_end(at, list, [&](const auto& one) {
-      if (one.is_open()) awaited = one.wait();
-    });
+    for_each_end(at, list, finding_open{awaited});
     return awaited;
   }
   DEVCOMM_DEVICE void fail_wait(status failure, const detail::wait_site& awaited) {
@@ -465,9 +501,7 @@ class group_session {
       die();
       return true;
     }
-    for_each_end(at, list, [&](auto one) {
-      if ((mask[one.number() / 32] >> one.number() % 32 & 1) != 0) one.end_copy();
-    });
+    for_each_end(at, list, ending_copies{mask});
     return true;
   }
   /// One piece; `number` is that of its direction. With a long one goes, in turns, what the rank has for itself: the
@@ -496,7 +530,7 @@ class group_session {
   /// timeout.
   DEVCOMM_DEVICE void receive_inline(const connection_piece& piece, uint32_t peer) {
     const detail::wait_site awaited = detail::awaited_packets(here(), peer, piece.index, piece.number);
-    detail::receive_inline<1>(group_, piece, [&](const auto& ready) { return wait_for(awaited, ready); });
+    static_cast<void>(detail::receive_inline<1>(group_, piece, awaited, waiting{*this}));
   }
   /// Polls with the communicator's timeout; whether `ready` came true. Else the failure has been recorded.
   template <class Ready>
@@ -530,11 +564,7 @@ class group_session {
 
   /// What is under way ends here, as timed out: later sessions of this rank begin between two messages.
   DEVCOMM_DEVICE void report_open() const {
-    for_each_end(here(), message_list{}, [&](const auto& one) {
-      if (!one.is_open()) return;
-      const detail::wait_site w = one.wait();
-      detail::report(home_, status::timeout, w, w.expected - 1);
-    });
+    for_each_end(here(), message_list{}, reporting_open{home_});
   }
 
   /// The whole group has seen a failure; `agree` returns which.

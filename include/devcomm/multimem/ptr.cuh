@@ -122,9 +122,8 @@ class ptr {
   template <class Operator, int Bytes = widest<T>, class Scope = scope>
   DEVCOMM_DEVICE value<T, Bytes> load_reduce(any_order order, Scope at = scope::system) const {
     detail::check_load_order(order);
-    return detail::as_constants<memory_order::acquire>(acquires(order), to_scope(at), [this](auto how) {
-      return this->template load<Operator, Bytes, false, decltype(how)::order, decltype(how)::at>();
-    });
+    return detail::as_constants<memory_order::acquire>(acquires(order), to_scope(at),
+                                                       strong_load<Operator, Bytes>{*this});
   }
 
   /// Stores a `T`, a `vec<T, Bytes>` or a `pack<T>` to all members.
@@ -135,9 +134,7 @@ class ptr {
   template <class Value, class Scope = scope>
   DEVCOMM_DEVICE void store(const Value& what, any_order order, Scope at = scope::system) const {
     detail::check_store_order(order);
-    detail::as_constants<memory_order::release>(releases(order), to_scope(at), [&](auto how) {
-      this->template put<Value, false, decltype(how)::order, decltype(how)::at>(what);
-    });
+    detail::as_constants<memory_order::release>(releases(order), to_scope(at), strong_store<Value>{*this, what});
   }
 
   /// Each member's element becomes `Operator` of itself and `what`, atomically; a `T`, a `vec` or a `pack`. Strong,
@@ -147,9 +144,8 @@ class ptr {
   DEVCOMM_DEVICE void reduce(const Value& what, any_order order = memory_order::relaxed,
                              Scope at = scope::system) const {
     detail::check_store_order(order);
-    detail::as_constants<memory_order::release>(releases(order), to_scope(at), [&](auto how) {
-      this->template add<Operator, Value, decltype(how)::order, decltype(how)::at>(what);
-    });
+    detail::as_constants<memory_order::release>(releases(order), to_scope(at),
+                                                strong_reduction<Operator, Value>{*this, what});
   }
 
   /// The same address as elements of another type.
@@ -173,6 +169,34 @@ class ptr {
   DEVCOMM_DEVICE friend bool operator!=(const ptr& a, const ptr& b) { return !(a == b); }
 
  private:
+  // Named, as NVRTC takes a generic lambda for a host function (CUDA 13.0).
+  template <class Operator, int Bytes>
+  struct strong_load {
+    const ptr& from;
+    template <class How>
+    DEVCOMM_DEVICE value<T, Bytes> operator()(How) const {
+      return from.load<Operator, Bytes, false, How::order, How::at>();
+    }
+  };
+  template <class Value>
+  struct strong_store {
+    const ptr& to;
+    const Value& what;
+    template <class How>
+    DEVCOMM_DEVICE void operator()(How) const {
+      to.put<Value, false, How::order, How::at>(what);
+    }
+  };
+  template <class Operator, class Value>
+  struct strong_reduction {
+    const ptr& to;
+    const Value& what;
+    template <class How>
+    DEVCOMM_DEVICE void operator()(How) const {
+      to.add<Operator, Value, How::order, How::at>(what);
+    }
+  };
+
   template <class, class>
   friend class ptr;
 

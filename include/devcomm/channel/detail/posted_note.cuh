@@ -87,10 +87,11 @@ DEVCOMM_DEVICE void send_inline(const Group& group, const channel::connection_pi
   }
 }
 
-/// The same, from its slot on this rank, which is zeroed. `wait(ready)` calls `ready` until it returns true, or
-/// returns false.
+/// The same, from its slot on this rank, which is zeroed. `wait(awaited, ready)` calls `ready` until it returns true, or
+/// returns false, which is what this returns then.
 template <uint32_t Batch, class Group, class Wait>
-DEVCOMM_DEVICE void receive_inline(const Group& group, const channel::connection_piece& piece, const Wait& wait) {
+DEVCOMM_DEVICE bool receive_inline(const Group& group, const channel::connection_piece& piece, const wait_site& awaited,
+                                   const Wait& wait) {
   const uint32_t stride = group.size() * 8;
   const auto bytes = static_cast<uint32_t>(piece.bytes);
   for (uint32_t first = group.thread_rank() * 8; first < bytes; first += stride * Batch) {
@@ -106,7 +107,7 @@ DEVCOMM_DEVICE void receive_inline(const Group& group, const channel::connection
         if (first + stride * b < bytes) all = all & ll_protocol::has_flag(raw[b], piece.flag);
       return all;
     };
-    if (!wait(ready)) return;
+    if (!wait(awaited, ready)) return false;
     DEVCOMM_UNROLL
     for (uint32_t b = 0; b < Batch; ++b)
       if (const uint32_t at = first + stride * b; at < bytes) {
@@ -114,6 +115,7 @@ DEVCOMM_DEVICE void receive_inline(const Group& group, const channel::connection
         store_word(piece.to + at, bytes - at, ll_protocol::decode(raw[b]));
       }
   }
+  return true;
 }
 
 }  // namespace devcomm::detail
