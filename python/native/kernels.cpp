@@ -177,7 +177,23 @@ void add_integer(packed_arguments& arguments, const kernel& k, std::size_t i, nb
   arguments.add(&result, sizeof result);
 }
 
-void add_pointer(packed_arguments& arguments, const kernel& k, std::size_t i, nb::handle value, chosen_device& chosen) {
+/// How kernels of the device reach another library's array.
+void* reached(const foreign_array& given, const chosen_device& chosen, const std::string& call) {
+  if (given.bytes() == 0) return nullptr;  // its pointer may be anything
+  if (given.on_host) {
+    if (void* const lent = lend_host_memory(chosen.device, given.data, given.bytes()); lent != nullptr) {
+      const std::lock_guard lock(chosen.rank->guard);
+      chosen.rank->lent.push_back(lent);
+    }
+  } else if (given.device != chosen.device) {
+    throw host::invalid_argument(call + ": the array is on device " + std::to_string(given.device) +
+                                 " and the launch on device " + std::to_string(chosen.device));
+  }
+  return given.data;
+}
+
+void add_pointer(packed_arguments& arguments, const kernel& k, std::size_t i, nb::handle value,
+                 const chosen_device& chosen) {
   void* pointer = nullptr;
   const symmetric_array* own = nullptr;
   if (value.is_none()) {
@@ -185,24 +201,10 @@ void add_pointer(packed_arguments& arguments, const kernel& k, std::size_t i, nb
     check_element(k, i, own->type);
     pointer = own->data();
   } else {
-    const foreign_array given =
-        foreign_array::of(value, "argument " + std::to_string(i + 1) + " of kernel " + k.text());
+    const std::string call = "argument " + std::to_string(i + 1) + " of kernel " + k.text();
+    const foreign_array given = foreign_array::of(value, call);
     check_element(k, i, given.type);
-    if (given.bytes() == 0) {  // its pointer may be anything
-      arguments.add(&pointer, sizeof pointer);
-      return;
-    }
-    if (given.on_host) {
-      if (void* const lent = lend_host_memory(chosen.device, given.data, given.bytes()); lent != nullptr) {
-        const std::lock_guard lock(chosen.rank->guard);
-        chosen.rank->lent.push_back(lent);
-      }
-    } else if (given.device != chosen.device) {
-      refuse(k, i,
-             "the array is on device " + std::to_string(given.device) + " and the launch on device " +
-                 std::to_string(chosen.device));
-    }
-    pointer = given.data;
+    pointer = reached(given, chosen, call + ", " + k.parameters[i].text);
   }
   arguments.add(&pointer, sizeof pointer);
 }
@@ -451,6 +453,19 @@ void bind_kernels(nb::module_& m) {
         });
       },
       nb::scope(m.attr("Communicator")), nb::name("prepare"), nb::is_method());
+  // For structures that hold pointers. The array stays where it is until the kernel has ended.
+  nb::cpp_function_def(
+      [](communicator& c, nb::handle array) {
+        chosen_device chosen;
+        chosen.device = c.open("device_pointer").device();
+        chosen.rank = c.state.get();
+        const symmetric_array* own = nullptr;
+        if (nb::try_cast(array, own) && own != nullptr) return reinterpret_cast<std::uintptr_t>(own->data());
+        return reinterpret_cast<std::uintptr_t>(
+            reached(foreign_array::of(array, "device_pointer"), chosen, "device_pointer"));
+      },
+      nb::scope(m.attr("Communicator")), nb::name("device_pointer"), nb::is_method(), "array"_a,
+      nb::sig("def device_pointer(self, array: typing.Any) -> int"));
   nb::class_<host::all_reduce_plan>(m, "AllReducePlan")
       .def_prop_ro("algorithm", [](const host::all_reduce_plan& p) { return host::to_string(p.algorithm); })
       .def_prop_ro("protocol", [](const host::all_reduce_plan& p) { return host::to_string(p.protocol); })

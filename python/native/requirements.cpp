@@ -1,5 +1,6 @@
 /// What kernels need of a device communicator, and the handles that they take for it.
 #include <devcomm/channel/fifos.hpp>
+#include <devcomm/channel/messages.hpp>
 #include <devcomm/channel/network_fifos.hpp>
 #include <devcomm/collective/network_slots.hpp>
 #include <devcomm/diagnostics/trace.hpp>
@@ -191,6 +192,15 @@ void bind_requirements(nb::module_& m) {
             return resource_of(r.asked.add(contexts_of(r, count, signals, counters, depth, barriers)));
           },
           "count"_a = 1, "signals"_a = 0, "counters"_a = 0, "depth"_a = 256, "barriers"_a = 0)
+      .def(
+          "add_connections",
+          [](requirements& r, std::int64_t stripes, std::optional<team> t, std::int64_t slots,
+             std::int64_t slot_bytes) {
+            return resource_of(
+                r.asked.add(channel::connections{t.value_or(r.comm().lsa()), number(stripes, "stripes"),
+                                                 number(slots, "slots"), number(slot_bytes, "slot_bytes")}));
+          },
+          "stripes"_a, "team"_a = nb::none(), "slots"_a = 4, "slot_bytes"_a = 65536)
       .def("add_buffer", &add_buffer, "count"_a, "dtype"_a)
       .def_prop_ro("nbytes", [](const requirements& r) { return r.asked.bytes(); });
 

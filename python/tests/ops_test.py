@@ -131,6 +131,36 @@ def test_all_to_all_v():
     devcomm.run_ranks(rank)
 
 
+@pytest.mark.simulate(seeds=SEEDS, ranks=RANKS)
+def test_send_receive():
+    def rank(comm):
+        n, me = comm.size, comm.rank
+        for count in COUNTS:
+            # To each rank, itself among them: a long message and a short one.
+            long = [values(n * me + to, (count, 3), "float32") for to in range(n)]
+            short = [values(to, count % 5, "int8") for to in range(n)]
+            places = [unaligned(numpy.zeros((count, 3), "float32")) for _ in range(n)]
+            shorts = [numpy.zeros(count % 5, "int8") for _ in range(n)]
+            ops.send_receive(
+                comm,
+                sends=[(array, to) for to in range(n) for array in (long[to], short[to])],
+                receives=[(array, of) for of in reversed(range(n)) for array in (places[of], shorts[of])],
+            )
+            for of in range(n):
+                check_equal(places[of], values(n * of + me, (count, 3), "float32"), ("long", count, of))
+                check_equal(shorts[of], values(me, count % 5, "int8"), ("short", count, of))
+        # From the first rank to the last alone.
+        mark = comm.empty(5, "int64")
+        if n > 1 and me == 0:
+            ops.send_receive(comm, sends=[(numpy.arange(5), n - 1)])
+        elif n > 1 and me == n - 1:
+            ops.send_receive(comm, receives=[(mark, 0)], dependent=True)
+            comm.synchronize()
+            assert mark.get().tolist() == [0, 1, 2, 3, 4]
+
+    devcomm.run_ranks(rank)
+
+
 def normed(residual, weight, eps):
     wide = residual.astype(numpy.float64)
     return wide / numpy.sqrt((wide**2).mean(-1, keepdims=True) + eps) * weight.astype(numpy.float64)
@@ -222,6 +252,8 @@ def test_real_numbers_and_symmetric_arrays():
             ),
             "rows fill whole 16 bytes; these have 6 elements of 4",
         ),
+        (lambda c: ops.send_receive(c, [(numpy.zeros(1), 2)]), "a peer is a member of the LSA team, 0 to 1; it is 2"),
+        (lambda c: ops.send_receive(c, [(numpy.zeros(1), 0)] * 65), "a call has 64 messages at most; this one has 65"),
         (lambda c: ops.all_gather(c, numpy.zeros(())), "an array without axes cannot be gathered"),
     ],
 )
@@ -229,6 +261,18 @@ def test_bad_input(call, says):
     with pytest.raises(devcomm.InvalidArgument) as caught:
         devcomm.run_ranks(call, 2)
     assert says in str(caught.value)
+
+
+def test_messages_that_differ_are_named():
+    def rank(comm):
+        if comm.rank == 0:
+            ops.send_receive(comm, sends=[(numpy.zeros(5, "int8"), 1)])
+        else:
+            ops.send_receive(comm, receives=[(numpy.zeros(6, "int8"), 0)])
+
+    with pytest.raises(devcomm.KernelError, match="5 bytes") as caught:
+        devcomm.run_ranks(rank, 2)
+    assert "6 bytes" in str(caught.value)
 
 
 def test_ranks_that_differ_are_named():

@@ -31,11 +31,29 @@ def calls(group, dtype=torch.float32):
         (torch.ops.devcomm.all_gather.default, (x, group)),
         (torch.ops.devcomm.broadcast_.default, (x.clone(), 0, group)),
         (torch.ops.devcomm.all_to_all.default, (x, group)),
+        (
+            torch.ops.devcomm.all_to_all_v.default,
+            (x, torch.tensor([3]), x.new_zeros(4, 3), torch.zeros(1, dtype=torch.int64), group),
+        ),
+        (
+            torch.ops.devcomm.send_receive.default,
+            ([x, x[1:]], [0, 0], [x.new_zeros(4, 3), x.new_zeros(3, 3)], [0, 0], group),
+        ),
+        (
+            torch.ops.devcomm.all_reduce_rms_norm.default,
+            (
+                rows := torch.randn(4, 32).to(dtype if dtype.is_floating_point else torch.float32),
+                rows.clone(),
+                rows[0],
+                1e-6,
+                group,
+            ),
+        ),
     ]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("index", range(6))
+@pytest.mark.parametrize("index", range(9))
 def test_opcheck(group, index, dtype):
     operator, arguments = calls(group, dtype)[index]
     torch.library.opcheck(operator, arguments)
@@ -47,9 +65,14 @@ def test_compiled_without_a_break(group):
         dt.all_reduce_(y, group, "max")
         z = dt.all_gather(dt.reduce_scatter(y, group), group)
         dt.broadcast_(z, group)
-        return dt.all_to_all(z, group).relu()
+        came, number = torch.zeros_like(z), torch.zeros(1, dtype=torch.int64)
+        dt.all_to_all_v(dt.all_to_all(z, group), torch.tensor([6]), came, number, group)
+        norm = dt.all_reduce_rms_norm(came, z, torch.ones(8), group) * number
+        mine = torch.zeros_like(norm)
+        dt.send_receive([(norm, 0)], [(mine, 0)], group)
+        return mine.relu() + z
 
-    x = torch.randn(8, 5)
+    x = torch.randn(8, 8)
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(x.clone()), layer(x.clone()))
     assert torch._dynamo.explain(layer)(x.clone()).graph_break_count == 0
@@ -122,10 +145,31 @@ def test_processes(ranks):
         assert process.returncode == 0
 
 
+def test_custom_all_reduce():
+    def rank(comm):
+        custom = dt.CustomAllreduce(comm, max_size=1024)
+        x = torch.full((8, 4), comm.rank + 1.0, dtype=torch.bfloat16)
+        assert not custom.disabled and custom.should_custom_ar(x)
+        with custom.capture():
+            total = custom.custom_all_reduce(x)
+        custom.register_graph_buffers()
+        assert torch.equal(total, torch.full((8, 4), 6.0, dtype=torch.bfloat16))
+        assert torch.equal(custom.all_reduce(x, out=x), total) and torch.equal(x, total)
+        for left_out in (torch.zeros(1000), torch.zeros(4, 8).t(), torch.zeros(4, dtype=torch.int32), torch.zeros(0)):
+            assert custom.custom_all_reduce(left_out) is None
+        custom.close()
+        assert custom.custom_all_reduce(x) is None and not comm.closed
+
+    devcomm.run_ranks(rank, 3)
+    devcomm.run_ranks(lambda comm: dt.CustomAllreduce(comm).disabled or pytest.fail("one rank needs none"), 1)
+
+
 def test_bad_input(group):
     with pytest.raises(devcomm.InvalidArgument, match="group 99 is of no communicator"):
         dt.all_reduce(torch.zeros(3), 99)
     with pytest.raises(devcomm.InvalidArgument, match="op is one of sum"):
         dt.all_reduce(torch.zeros(3), group, "median")
+    with pytest.raises(devcomm.InvalidArgument, match="1 tensors go to 2 ranks"):
+        torch.ops.devcomm.send_receive([torch.zeros(3)], [0, 0], [], [], group)
     with pytest.raises(devcomm.InvalidArgument, match="not contiguous"):
         dt.all_reduce_(torch.zeros(3, 4).t(), group)

@@ -166,8 +166,9 @@ def _for_simulated_gpus(
             # A process loads one library of a name: another content, another name.
             library = folder / f"{hashlib.sha256(made.read_bytes()).hexdigest()[:24]}.so"
             if not library.exists():
-                shutil.copy(made, f"{library}.new")
-                os.replace(f"{library}.new", library)
+                new = f"{library}.{os.getpid()}.{threading.get_ident()}"
+                shutil.copy(made, new)
+                os.replace(new, library)
     except devcomm_builder.NotCompiled as problem:
         raise CompileError(_readable(str(problem), builder.folder)) from None
     except devcomm_builder.WrongUse as problem:

@@ -1,4 +1,5 @@
-"""devcomm's operators for PyTorch: of `torch.library`, so that `torch.compile` and CUDA graphs take them.
+"""devcomm's operators for PyTorch: of `torch.library`, so that `torch.compile` and CUDA graphs take them; and
+`CustomAllreduce`, which has the methods of vLLM's class of that name.
 
     group = devcomm.torch.group(comm)
     total = devcomm.torch.all_reduce(tensor, group)
@@ -9,7 +10,9 @@ whose names end in `_` write to their input.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -90,12 +93,52 @@ def _run_all_to_all(input: torch.Tensor, group: int) -> torch.Tensor:
     return ops.all_to_all(_comm(group), input.contiguous())  # type: ignore[no-any-return]
 
 
+def _run_all_to_all_v(
+    input: torch.Tensor, counts: torch.Tensor, out: torch.Tensor, counts_out: torch.Tensor, group: int
+) -> None:
+    ops.all_to_all_v(_comm(group), input.contiguous(), counts.contiguous(), out=out, counts_out=counts_out)
+
+
+def _run_all_reduce_rms_norm(
+    input: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float, group: int
+) -> torch.Tensor:
+    return ops.all_reduce_rms_norm(  # type: ignore[no-any-return]
+        _comm(group), input.contiguous(), residual, weight.contiguous(), eps
+    )
+
+
+def _run_send_receive(
+    sends: Sequence[torch.Tensor], to: Sequence[int], receives: Sequence[torch.Tensor], of: Sequence[int], group: int
+) -> None:
+    if len(sends) != len(to) or len(receives) != len(of):
+        raise devcomm.InvalidArgument(
+            f"send_receive: {len(sends)} tensors go to {len(to)} ranks, and {len(receives)} come of {len(of)}"
+        )
+    contiguous = [tensor.contiguous() for tensor in sends]
+    ops.send_receive(_comm(group), list(zip(contiguous, to)), list(zip(receives, of)))
+
+
 _define("all_reduce(Tensor input, str op, int group) -> Tensor", _run_all_reduce, _like)
 _define("all_reduce_(Tensor(a!) input, str op, int group) -> ()", _run_all_reduce_, _in_place)
 _define("reduce_scatter(Tensor input, str op, int group) -> Tensor", _run_reduce_scatter, _part)
 _define("all_gather(Tensor input, int group) -> Tensor", _run_all_gather, _whole)
 _define("broadcast_(Tensor(a!) input, int root, int group) -> ()", _run_broadcast_, _in_place)
 _define("all_to_all(Tensor input, int group) -> Tensor", _run_all_to_all, _like)
+_define(
+    "all_to_all_v(Tensor input, Tensor counts, Tensor(a!) out, Tensor(b!) counts_out, int group) -> ()",
+    _run_all_to_all_v,
+    _in_place,
+)
+_define(
+    "all_reduce_rms_norm(Tensor input, Tensor(a!) residual, Tensor weight, float eps, int group) -> Tensor",
+    _run_all_reduce_rms_norm,
+    _like,
+)
+_define(
+    "send_receive(Tensor[] sends, int[] to, Tensor(a!)[] receives, int[] of, int group) -> ()",
+    _run_send_receive,
+    _in_place,
+)
 
 
 def all_reduce(input: torch.Tensor, group: int, op: str = "sum") -> torch.Tensor:
@@ -128,3 +171,83 @@ def broadcast_(input: torch.Tensor, group: int, root: int = 0) -> torch.Tensor:
 def all_to_all(input: torch.Tensor, group: int) -> torch.Tensor:
     """As `devcomm.ops.all_to_all`."""
     return torch.ops.devcomm.all_to_all(input, group)  # type: ignore[no-any-return]
+
+
+def all_to_all_v(
+    input: torch.Tensor, counts: torch.Tensor, out: torch.Tensor, counts_out: torch.Tensor, group: int
+) -> None:
+    """As `devcomm.ops.all_to_all_v`."""
+    torch.ops.devcomm.all_to_all_v(input, counts, out, counts_out, group)
+
+
+def all_reduce_rms_norm(
+    input: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, group: int, eps: float = 1e-6
+) -> torch.Tensor:
+    """As `devcomm.ops.all_reduce_rms_norm`: adds to `residual`, and returns its norm."""
+    return torch.ops.devcomm.all_reduce_rms_norm(input, residual, weight, eps, group)  # type: ignore[no-any-return]
+
+
+def send_receive(
+    sends: Sequence[tuple[torch.Tensor, int]], receives: Sequence[tuple[torch.Tensor, int]], group: int
+) -> None:
+    """As `devcomm.ops.send_receive`."""
+    torch.ops.devcomm.send_receive(
+        [tensor for tensor, _ in sends], [peer for _, peer in sends],
+        [tensor for tensor, _ in receives], [peer for _, peer in receives], group,
+    )  # fmt: skip
+
+
+class CustomAllreduce:
+    """An all-reduce with the methods that vLLM's model runner calls, for engines that have that class.
+
+    Kernels take inputs wherever they lie, so nothing is registered: `capture` and `register_graph_buffers` are there for
+    their callers alone, and what is captured into a graph reads the addresses that the graph has.
+    """
+
+    def __init__(self, group: Any, device: int | str | torch.device = -1, max_size: int = 8 << 20) -> None:
+        """`group` is of `torch.distributed`, or a communicator, which stays the caller's. Larger tensors than `max_size`
+        bytes are left to others."""
+        self._owned = not isinstance(group, devcomm.Communicator)
+        index = device if isinstance(device, int) else torch.device(device).index
+        self._comm = devcomm.connect(group, device=-1 if index is None else index) if self._owned else group
+        self.rank, self.world_size, self.max_size = self._comm.rank, self._comm.size, max_size
+        # As of vLLM's: a group of one rank needs none, and ranks out of reach cannot have one.
+        self.disabled = self.world_size == 1 or self._comm.lsa.size != self.world_size
+
+    def should_custom_ar(self, input: torch.Tensor) -> bool:
+        """Whether `custom_all_reduce` takes the tensor; alike on all ranks for tensors of the same shape and type."""
+        return (
+            not self.disabled
+            and input.dtype in (torch.float32, torch.float16, torch.bfloat16)
+            and input.is_contiguous()
+            and 0 < input.numel() * input.element_size() <= self.max_size
+        )
+
+    def custom_all_reduce(self, input: torch.Tensor) -> torch.Tensor | None:
+        """The sum, as a new tensor; `None` where the tensor is not for this class."""
+        if not self.should_custom_ar(input):
+            return None
+        return self.all_reduce(input)
+
+    def all_reduce(
+        self, input: torch.Tensor, *, out: torch.Tensor | None = None, registered: bool = False
+    ) -> torch.Tensor:
+        """The sum. `registered` changes nothing."""
+        return ops.all_reduce(self._comm, input, out=out)  # type: ignore[no-any-return]
+
+    @contextlib.contextmanager
+    def capture(self) -> Iterator[None]:
+        """Around the capture of graphs."""
+        yield
+
+    def register_buffer(self, input: torch.Tensor) -> None:
+        """Does nothing."""
+
+    def register_graph_buffers(self) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        """Ends the communicator, if this made it."""
+        self.disabled = True
+        if self._owned:
+            self._comm.close()

@@ -11,8 +11,10 @@ stream; on simulated ones it is over when the call returns, if the arrays are of
 from __future__ import annotations
 
 import concurrent.futures
+import ctypes
 import dataclasses
 import functools
+import math
 import os
 import pathlib
 import threading
@@ -53,12 +55,16 @@ OPERATORS = {
 }
 OF_INTEGERS = ("and", "or", "xor")
 OF_FLOATS = ("average",)
+OF_LAMPORT = ("float32", "float16", "bfloat16")  # elements that Lamport packets carry
 MOVED_AS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long"}
 
 MAX_BLOCKS = 132
 PACKETS = 512  # of each mailbox, one for a block
 LL128_BYTES = 32 * 1024  # from here on LL128 beats LL, where the links keep its lines whole
 CHUNK_BYTES = 32 << 20
+MAX_MESSAGES = 64  # of a group of sends and receives, which kernels take by value
+SEND_RECEIVE = f"send_receive<{MAX_MESSAGES}>"
+STRIPES = 32 if native.backend == "cuda" else 4  # blocks that move them
 
 
 class _Context:
@@ -73,6 +79,7 @@ class _Context:
         self.chunk_bytes = CHUNK_BYTES if native.backend == "cuda" else CHUNK_BYTES >> 10
         self.inputs = needs.add_buffer(self.chunk_bytes, "uint8")
         self.results = needs.add_buffer(self.chunk_bytes, "uint8")
+        self.connections = needs.add_connections(STRIPES)
         self.ranks = comm.lsa.size
         self.device_comm = comm.create_device_comm(needs)
 
@@ -111,14 +118,12 @@ class _Call:
     shape: tuple[int, ...]
     dtype: str
     on_host: bool
+    dependent: bool
     stream: Any
 
     @property
     def count(self) -> int:
-        total = 1
-        for each in self.shape:
-            total *= each
-        return total
+        return math.prod(self.shape)
 
     def refuse(self, why: str) -> native.InvalidArgument:
         return native.InvalidArgument(f"{self.name} (rank {self.comm.rank} of {self.comm.size}): {why}")
@@ -135,13 +140,14 @@ class _Call:
         return out
 
     def launch(self, kernel: Any, blocks: int, threads: int, *arguments: Any, shared_bytes: int = 0) -> None:
-        kernel(blocks, threads, self.stream, shared_bytes=shared_bytes)(self.context.device_comm, *arguments)
+        launch = kernel(blocks, threads, self.stream, shared_bytes=shared_bytes, dependent=self.dependent)
+        launch(self.context.device_comm, *arguments)
         if self.on_host:
             self.comm.synchronize()
             self.context.device_comm.check()
 
 
-def _begin(comm: devcomm.Communicator, name: str, source: Any, stream: Any) -> _Call:
+def _begin(comm: devcomm.Communicator, name: str, source: Any, dependent: bool, stream: Any) -> _Call:
     if not isinstance(comm, native.Communicator):
         raise native.InvalidArgument(f"{name}: the first argument is a Communicator; it is a {type(comm).__name__}")
     facts = native.array_facts(source, name)
@@ -150,7 +156,7 @@ def _begin(comm: devcomm.Communicator, name: str, source: Any, stream: Any) -> _
 
         stream = torch.cuda.current_stream(comm.device)
     on_host = facts.on_host and not isinstance(source, native.SymmetricArray)
-    return _Call(comm, _context_of(comm), name, source, facts.shape, facts.dtype, on_host, stream)
+    return _Call(comm, _context_of(comm), name, source, facts.shape, facts.dtype, on_host, dependent, stream)
 
 
 def _new_array(call: _Call, shape: tuple[int, ...]) -> Any:
@@ -201,18 +207,25 @@ def _check_blocks(call: _Call, max_blocks: int) -> None:
 
 
 def all_reduce(
-    comm: devcomm.Communicator, input: Any, op: str = "sum", *, out: Any = None, max_blocks: int = 0, stream: Any = None
+    comm: devcomm.Communicator,
+    input: Any,
+    op: str = "sum",
+    *,
+    out: Any = None,
+    max_blocks: int = 0,
+    dependent: bool = False,
+    stream: Any = None,
 ) -> Any:
     """`op` over the ranks' arrays, on all ranks. `out` may be the input. Accumulates in the order of the ranks, in
     float32 where the type is narrower."""
-    call = _begin(comm, "all_reduce", input, stream)
+    call = _begin(comm, "all_reduce", input, dependent, stream)
     kind, operator = _operator(call, op)
     _check_blocks(call, max_blocks)
     result = call.result(out, call.shape)
     if call.count == 0:
         return result
     bytes_of_vector = call.count * native.element_bytes(call.dtype)
-    carries_lamport = call.dtype in ("float32", "float16", "bfloat16")
+    carries_lamport = call.dtype in OF_LAMPORT
     plan = native.plan_all_reduce(
         bytes_of_vector, call.context.ranks, min(max_blocks or MAX_BLOCKS, MAX_BLOCKS), carries_lamport,
         "ll128" in call.context.mailboxes,
@@ -234,11 +247,18 @@ def all_reduce(
 
 
 def reduce_scatter(
-    comm: devcomm.Communicator, input: Any, op: str = "sum", *, out: Any = None, max_blocks: int = 0, stream: Any = None
+    comm: devcomm.Communicator,
+    input: Any,
+    op: str = "sum",
+    *,
+    out: Any = None,
+    max_blocks: int = 0,
+    dependent: bool = False,
+    stream: Any = None,
 ) -> Any:
     """`op` over the ranks' arrays, of which each rank gets its part along the first axis, which the ranks divide
     evenly."""
-    call = _begin(comm, "reduce_scatter", input, stream)
+    call = _begin(comm, "reduce_scatter", input, dependent, stream)
     kind, operator = _operator(call, op)
     shape = _part(call)
     result = call.result(out, shape)
@@ -247,10 +267,16 @@ def reduce_scatter(
 
 
 def all_gather(
-    comm: devcomm.Communicator, input: Any, *, out: Any = None, max_blocks: int = 0, stream: Any = None
+    comm: devcomm.Communicator,
+    input: Any,
+    *,
+    out: Any = None,
+    max_blocks: int = 0,
+    dependent: bool = False,
+    stream: Any = None,
 ) -> Any:
     """The arrays of all ranks, one behind the other along the first axis, on all ranks."""
-    call = _begin(comm, "all_gather", input, stream)
+    call = _begin(comm, "all_gather", input, dependent, stream)
     if not call.shape:
         raise call.refuse("an array without axes cannot be gathered; reshape it to (1,)")
     result = call.result(out, (call.shape[0] * call.context.ranks, *call.shape[1:]))
@@ -259,10 +285,17 @@ def all_gather(
 
 
 def broadcast(
-    comm: devcomm.Communicator, input: Any, root: int = 0, *, out: Any = None, max_blocks: int = 0, stream: Any = None
+    comm: devcomm.Communicator,
+    input: Any,
+    root: int = 0,
+    *,
+    out: Any = None,
+    max_blocks: int = 0,
+    dependent: bool = False,
+    stream: Any = None,
 ) -> Any:
     """The array of member `root` of the LSA team, on all ranks. `out` may be the input."""
-    call = _begin(comm, "broadcast", input, stream)
+    call = _begin(comm, "broadcast", input, dependent, stream)
     if not 0 <= root < call.context.ranks:
         raise call.refuse(f"root is a member of the LSA team, 0 to {call.context.ranks - 1}; it is {root}")
     result = call.result(out, call.shape)
@@ -271,11 +304,17 @@ def broadcast(
 
 
 def all_to_all(
-    comm: devcomm.Communicator, input: Any, *, out: Any = None, max_blocks: int = 0, stream: Any = None
+    comm: devcomm.Communicator,
+    input: Any,
+    *,
+    out: Any = None,
+    max_blocks: int = 0,
+    dependent: bool = False,
+    stream: Any = None,
 ) -> Any:
     """Part `r` of the array along the first axis goes to rank `r`, and the parts that come lie in the ranks' order. The
     ranks divide the axis evenly. `out` is other memory than the input."""
-    call = _begin(comm, "all_to_all", input, stream)
+    call = _begin(comm, "all_to_all", input, dependent, stream)
     _part(call)
     result = call.result(out, call.shape)
     _packets(call, f"all_to_all<{_moved(call)}, ", max_blocks, result, call.count // call.context.ranks)
@@ -290,6 +329,7 @@ def all_to_all_v(
     out: Any,
     counts_out: Any,
     max_blocks: int = 0,
+    dependent: bool = False,
     stream: Any = None,
 ) -> None:
     """`counts[r]` rows of the array go to rank `r`, those for rank 0 first. The rows that come lie in `out`, in the ranks'
@@ -298,12 +338,10 @@ def all_to_all_v(
     Both counts are arrays of 64-bit integers, on the device where the others are: the host never looks at them on GPUs.
     Rows past the end of `out` are left out; compare `counts_out` with its length. On arrays of the host that is an error.
     """
-    call = _begin(comm, "all_to_all_v", input, stream)
+    call = _begin(comm, "all_to_all_v", input, dependent, stream)
     _check_blocks(call, max_blocks)
     ranks = call.context.ranks
-    row = 1
-    for each in call.shape[1:]:
-        row *= each
+    row = math.prod(call.shape[1:])
     facts = native.array_facts(out, call.name)
     if (
         not call.shape
@@ -350,14 +388,15 @@ def all_reduce_rms_norm(
     *,
     out: Any = None,
     max_blocks: int = 0,
+    dependent: bool = False,
     stream: Any = None,
 ) -> Any:
     """A transformer's layer in one kernel: adds the sum of the ranks' inputs to `residual`, in place, and returns
     `residual / sqrt(mean(residual ** 2) + eps) * weight`, row by row along the last axis. Each row has the same bits
     whatever the number of rows."""
-    call = _begin(comm, "all_reduce_rms_norm", input, stream)
+    call = _begin(comm, "all_reduce_rms_norm", input, dependent, stream)
     _check_blocks(call, max_blocks)
-    if call.dtype not in ("float32", "float16", "bfloat16"):
+    if call.dtype not in OF_LAMPORT:
         raise call.refuse(f"elements are float32, float16 or bfloat16; they are {call.dtype}")
     hidden = call.shape[-1] if call.shape else 0
     size = native.element_bytes(call.dtype)
@@ -384,6 +423,63 @@ def all_reduce_rms_norm(
         call.context.mailboxes["lamport"], input, residual, weight, result, rows, hidden, eps, shared_bytes=hidden * size,
     )  # fmt: skip
     return result
+
+
+class _Message(ctypes.Structure):
+    """`channel::message`."""
+
+    _fields_ = [
+        ("data", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64),
+        ("offset", ctypes.c_uint64),
+        ("window", ctypes.c_uint32),
+        ("peer", ctypes.c_int32),
+        ("receives", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+    ]
+
+
+class _MessageGroup(ctypes.Structure):
+    """`message_group` in kernels.cu."""
+
+    _fields_ = [("messages", _Message * MAX_MESSAGES), ("count", ctypes.c_uint64)]
+
+
+def send_receive(
+    comm: devcomm.Communicator,
+    sends: Sequence[tuple[Any, int]] = (),
+    receives: Sequence[tuple[Any, int]] = (),
+    *,
+    max_blocks: int = 0,
+    dependent: bool = False,
+    stream: Any = None,
+) -> None:
+    """All that this rank sends and receives, at once: `(array, peer)` each, where a peer is a member of the LSA team, and
+    may be the rank itself. The messages from one rank to another match in the order in which both list them, and have
+    the same number of bytes. A rank without any need not call it, and those that do agree on `max_blocks`.
+
+    A send ends when its peer receives: ranks that exchange messages put sends and receives into one call.
+    """
+    listed = [(array, peer, False) for array, peer in sends] + [(array, peer, True) for array, peer in receives]
+    if not listed:
+        return
+    call = _begin(comm, "send_receive", listed[0][0], dependent, stream)
+    _check_blocks(call, max_blocks)
+    if len(listed) > MAX_MESSAGES:
+        raise call.refuse(f"a call has {MAX_MESSAGES} messages at most; this one has {len(listed)}")
+    group = _MessageGroup(count=len(listed))
+    for message, (array, peer, receives_it) in zip(group.messages, listed):
+        if not 0 <= peer < call.context.ranks:
+            raise call.refuse(f"a peer is a member of the LSA team, 0 to {call.context.ranks - 1}; it is {peer}")
+        facts = native.array_facts(array, call.name)
+        message.data = comm.device_pointer(array)
+        message.bytes = math.prod(facts.shape) * native.element_bytes(facts.dtype)
+        message.peer = peer
+        message.receives = receives_it
+        call.on_host |= facts.on_host and not isinstance(array, native.SymmetricArray)
+    blocks = min(max_blocks or STRIPES, STRIPES)
+    threads = 512 if native.backend == "cuda" else 64
+    call.launch(_kernel(SEND_RECEIVE), blocks, threads, call.context.connections, group)
 
 
 def _part(call: _Call) -> tuple[int, ...]:
@@ -420,7 +516,7 @@ def precompile(dtypes: Sequence[str] = ("float32", "bfloat16", "float16"), opera
         for operator in (f"devcomm::{OPERATORS[each]}" for each in operators):
             names.append(f"all_reduce_two_shot_chunked<{kind}, {operator}>")
             for protocol in sessions:
-                if protocol == "lamport" and dtype not in ("float32", "float16", "bfloat16"):
+                if protocol == "lamport" and native.type_name(dtype) not in OF_LAMPORT:
                     continue
                 names += [
                     f"all_reduce_{shots}<{kind}, {operator}, {_session(protocol)}>"
@@ -434,5 +530,10 @@ def precompile(dtypes: Sequence[str] = ("float32", "bfloat16", "float16"), opera
             for name in ("all_gather", "broadcast", "all_to_all")
             for p in ("ll", "ll128")
         ]
+        names.append(f"all_to_all_v<{moved}, {_session('ll')}>")
+    names.append(SEND_RECEIVE)
+    for dtype in dtypes:
+        if native.type_name(dtype) in OF_LAMPORT:
+            names.append(f"all_reduce_rms_norm<{IN_CPP[native.type_name(dtype)]}, {_session('lamport')}>")
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(_kernel, names))

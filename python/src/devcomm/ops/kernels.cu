@@ -1,5 +1,5 @@
 /// Kernels of devcomm.ops. Inputs and outputs are any memory of the device, of any alignment; each kernel is a call of
-/// the device API.
+/// the device API. All are templates, so that a program has only those that are asked for.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
@@ -23,9 +23,16 @@ __device__ T* typed(void* data) {
   return static_cast<T*>(data);
 }
 
+/// Comes before all that reads memory or makes a session: the launch may be a dependent one, and so may the next.
+__device__ inline void await_prior_launch() {
+  allow_dependent_launch();
+  wait_for_prior_launch();
+}
+
 template <class T, class Operator, class Session>
 __global__ void all_reduce_one_shot(device_comm comm, typename Session::handle mailboxes, const void* input,
                                     void* output, uint64_t count) {
+  await_prior_launch();
   Session session{block{}, comm, mailboxes, blockIdx.x};
   collective::all_reduce_one_shot<T>(session, slice_of_block(packs_of<T>(count)),
                                      from_memory<T>{typed<T>(input), count}, to_memory<T>{typed<T>(output), count},
@@ -35,6 +42,7 @@ __global__ void all_reduce_one_shot(device_comm comm, typename Session::handle m
 template <class T, class Operator, class Session>
 __global__ void all_reduce_two_shot(device_comm comm, typename Session::handle mailboxes, const void* input,
                                     void* output, uint64_t count) {
+  await_prior_launch();
   Session session{block{}, comm, mailboxes, blockIdx.x};
   collective::all_reduce_two_shot<T>(session, slice_of_block(packs_of<T>(count)),
                                      from_memory<T>{typed<T>(input), count}, to_memory<T>{typed<T>(output), count},
@@ -46,6 +54,7 @@ template <class T, class Operator>
 __global__ void all_reduce_two_shot_chunked(device_comm comm, buffer_handle<char> inputs, buffer_handle<char> results,
                                             unsigned packs, unsigned groups, const void* input, void* output,
                                             uint64_t count) {
+  await_prior_launch();
   const unsigned warps = blockDim.x / 32 / groups;
   const unsigned part = threadIdx.x / 32 / warps;
   const unsigned index = blockIdx.x * groups + part;
@@ -63,6 +72,7 @@ __global__ void all_reduce_two_shot_chunked(device_comm comm, buffer_handle<char
 template <class T, class Operator, class Session>
 __global__ void reduce_scatter(device_comm comm, typename Session::handle mailboxes, const void* input, void* output,
                                uint64_t count) {
+  await_prior_launch();
   Session session{block{}, comm, mailboxes, blockIdx.x};
   collective::reduce_scatter<T>(session, slice_of_block(packs_of<T>(count)),
                                 from_shards<T>{typed<T>(input), count * comm.lsa_size, count},
@@ -73,6 +83,7 @@ __global__ void reduce_scatter(device_comm comm, typename Session::handle mailbo
 template <class T, class Session>
 __global__ void all_gather(device_comm comm, typename Session::handle mailboxes, const void* input, void* output,
                            uint64_t count) {
+  await_prior_launch();
   Session session{block{}, comm, mailboxes, blockIdx.x};
   collective::all_gather<T>(session, slice_of_block(packs_of<T>(count)), from_memory<T>{typed<T>(input), count},
                             to_shards<T>{typed<T>(output), count * comm.lsa_size, count});
@@ -81,6 +92,7 @@ __global__ void all_gather(device_comm comm, typename Session::handle mailboxes,
 template <class T, class Session>
 __global__ void broadcast(device_comm comm, typename Session::handle mailboxes, const void* input, void* output,
                           uint64_t count, int root) {
+  await_prior_launch();
   Session session{block{}, comm, mailboxes, blockIdx.x};
   collective::broadcast<T>(session, root, slice_of_block(packs_of<T>(count)), from_memory<T>{typed<T>(input), count},
                            to_memory<T>{typed<T>(output), count});
@@ -90,6 +102,7 @@ __global__ void broadcast(device_comm comm, typename Session::handle mailboxes, 
 template <class T, class Session>
 __global__ void all_to_all(device_comm comm, typename Session::handle mailboxes, const void* input, void* output,
                            uint64_t count) {
+  await_prior_launch();
   Session session{block{}, comm, mailboxes, blockIdx.x};
   collective::all_to_all<T>(session, slice_of_block(packs_of<T>(count)),
                             from_shards<T>{typed<T>(input), count * comm.lsa_size, count},
@@ -101,6 +114,7 @@ __global__ void all_to_all(device_comm comm, typename Session::handle mailboxes,
 template <class T, class Session>
 __global__ void all_to_all_v(device_comm comm, typename Session::handle mailboxes, const void* input, uint64_t rows,
                              const void* counts, void* output, void* counts_out, uint64_t row, uint64_t capacity) {
+  await_prior_launch();
   extern __shared__ uint64_t in_shared[];
   const int ranks = comm.lsa_size;
   uint64_t* const sent = in_shared;
@@ -127,6 +141,24 @@ __global__ void all_to_all_v(device_comm comm, typename Session::handle mailboxe
     typed<uint64_t>(counts_out)[m] = received[m] / row;
 }
 
+/// What a rank sends and receives at once.
+template <uint32_t MaxMessages>
+struct message_group {
+  channel::message messages[MaxMessages];
+  uint64_t count;
+};
+
+template <uint32_t MaxMessages>
+__global__ void send_receive(device_comm comm, channel::connection_handle connections,
+                             const __grid_constant__ message_group<MaxMessages> group) {
+  await_prior_launch();
+  __shared__ channel::message messages[MaxMessages];
+  for (uint32_t i = threadIdx.x; i < group.count; i += blockDim.x) messages[i] = group.messages[i];
+  __syncthreads();
+  channel::group_session session{block{}, comm, connections, channel::stripe_of_block()};
+  session.transfer({messages, static_cast<uint32_t>(group.count), 0, nullptr});
+}
+
 /// The sum over the block, in one order. *Requires* whole warps.
 __device__ inline float sum_over_block(float value) {
   __shared__ float of_warps[32];
@@ -146,6 +178,7 @@ template <class T, class Session>
 __global__ void all_reduce_rms_norm(device_comm comm, typename Session::handle mailboxes, const void* input,
                                     void* residual, const void* weight, void* output, uint64_t rows, uint64_t hidden,
                                     float epsilon) {
+  await_prior_launch();
   extern __shared__ __align__(16) unsigned char row_in_shared[];
   auto* const held = reinterpret_cast<pack<T>*>(row_in_shared);
   const uint64_t row_packs = hidden / pack<T>::size;
