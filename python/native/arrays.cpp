@@ -253,6 +253,13 @@ void bind_arrays(nb::module_& m) {
       .def("get", &get, nb::sig("def get(self) -> typing.Any"))
       .def("set", &set, "values"_a, nb::sig("def set(self, values: typing.Any) -> None"))
       .def("peer", &peer, "rank"_a)
+      .def("kernel_argument",
+           [](const symmetric_array& a) {
+             if (a.member >= 0)
+               throw host::invalid_argument("kernel_argument: the array is another rank's; take this rank's own");
+             const sym_ptr<char> pointer{a.memory->memory.window(), a.offset};
+             return nb::bytes(&pointer, sizeof pointer);
+           })
       .def("reshape", &reshaped, "shape"_a)
       .def("view", &viewed_as, "dtype"_a)
       .def("__getitem__", &slice, "part"_a)
@@ -307,6 +314,12 @@ void bind_arrays(nb::module_& m) {
   nb::cpp_function_def(&register_array, nb::scope(type), nb::name("register"), nb::is_method(),
                        nb::sig("def register(self, array: typing.Any, *, name: str = '') -> SymmetricArray"), "array"_a,
                        nb::kw_only(), "name"_a = "");
+  nb::cpp_function_def(
+      [](const communicator& c) {
+        static_cast<void>(c.open("pool"));
+        return nb::module_::import_("devcomm.torch").attr("pool")();
+      },
+      nb::scope(type), nb::name("pool"), nb::is_method(), nb::sig("def pool(self) -> typing.Any"));
 }
 
 }  // namespace devcomm::python

@@ -165,6 +165,8 @@ def test_custom_all_reduce():
 
 
 def test_bad_input(group):
+    with devcomm.connect() as comm, pytest.raises(devcomm.NotSupported, match="simulated GPUs have no CUDA memory"):
+        comm.pool()
     with pytest.raises(devcomm.InvalidArgument, match="group 99 is of no communicator"):
         dt.all_reduce(torch.zeros(3), 99)
     with pytest.raises(devcomm.InvalidArgument, match="op is one of sum"):

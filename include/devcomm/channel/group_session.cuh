@@ -257,8 +257,7 @@ class group_session {
         return list_kind::moved;
       }
       const status failure = found.move(
-          at, list, waiting{*this},
-          [](const detail::message_warps& warps, char* to, const char* from, uint64_t bytes) {
+          at, list, waiting{*this}, [](const detail::message_warps& warps, char* to, const char* from, uint64_t bytes) {
             copy_by(warps, to, from, bytes);
           });
       if (failure != status::success) failure_ = failure;
@@ -563,9 +562,7 @@ class group_session {
   }
 
   /// What is under way ends here, as timed out: later sessions of this rank begin between two messages.
-  DEVCOMM_DEVICE void report_open() const {
-    for_each_end(here(), message_list{}, reporting_open{home_});
-  }
+  DEVCOMM_DEVICE void report_open() const { for_each_end(here(), message_list{}, reporting_open{home_}); }
 
   /// The whole group has seen a failure; `agree` returns which.
   DEVCOMM_DEVICE void die() {

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 import devcomm
+from devcomm import _native as native
 from devcomm import ops
 
 _groups: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -195,6 +196,21 @@ def send_receive(
         [tensor for tensor, _ in sends], [peer for _, peer in sends],
         [tensor for tensor, _ in receives], [peer for _, peer in receives], group,
     )  # fmt: skip
+
+
+def pool() -> torch.cuda.MemPool:
+    """Memory for `torch.cuda.use_mem_pool`: tensors in it become windows by `Communicator.register` without a copy,
+    whatever PyTorch's own allocator is, and on hosts that share NVLink, too."""
+    if native.backend != "cuda":
+        raise devcomm.NotSupported("pool: simulated GPUs have no CUDA memory; take Communicator.empty")
+    allocator = torch.cuda.memory.CUDAPluggableAllocator(
+        native.library, "devcomm_pool_allocate", "devcomm_pool_free"
+    )
+    _allocators.append(allocator)  # a pool does not keep it
+    return torch.cuda.MemPool(allocator.allocator())
+
+
+_allocators: list[Any] = []
 
 
 class CustomAllreduce:

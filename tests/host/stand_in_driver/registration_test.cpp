@@ -18,6 +18,10 @@
 using namespace devcomm;
 using namespace devcomm_test;
 
+// Of the Python package.
+extern "C" void* devcomm_pool_allocate(std::size_t bytes, int device, CUstream stream);
+extern "C" void devcomm_pool_free(void* pointer, std::size_t bytes, int device, CUstream stream);
+
 namespace {
 
 constexpr std::size_t bytes = 64 << 10;
@@ -226,4 +230,30 @@ TEST_CASE("expandable segments are registered by their own handles, from any pla
     if (by_fabric) ::unsetenv("DEVCOMM_MEMORY_HANDLE");
     CHECK(ends == all_ok(4));
   }
+}
+
+TEST_CASE("memory of a pool for PyTorch becomes windows, of ranks in one process and in others") {
+  const int inside = GENERATE(1, 2);
+  const auto ends = on_stand_in(4, inside, [](auto bootstrap) {
+    host::communicator comm(std::move(bootstrap));
+    constexpr std::size_t size = (5 << 20) + 1000;
+    auto* const segment = static_cast<char*>(devcomm_pool_allocate(size, comm.device(), nullptr));
+    require(segment != nullptr, "there is memory");
+    {
+      // Two tensors of the segment.
+      const auto first = comm.register_memory(segment, 1000);
+      const auto second = comm.register_memory(segment + (3 << 20) + 512, 2 << 20);
+      for (const auto* memory : {&first, &second}) {
+        const window& w = memory->window();
+        std::memset(w.local, comm.rank() + 1, w.bytes);
+        comm.barrier();
+        for (int member = 0; member < 4; ++member)
+          require(w.lsa_pointer(member, w.bytes - 1)[0] == member + 1, "a peer's memory is reached");
+        comm.barrier();
+      }
+    }
+    devcomm_pool_free(segment, size, comm.device(), nullptr);
+    require(devcomm_pool_allocate(std::size_t{1} << 50, comm.device(), nullptr) == nullptr, "there is not that much");
+  });
+  CHECK(ends == all_ok(4));
 }

@@ -87,8 +87,8 @@ DEVCOMM_DEVICE void send_inline(const Group& group, const channel::connection_pi
   }
 }
 
-/// The same, from its slot on this rank, which is zeroed. `wait(awaited, ready)` calls `ready` until it returns true, or
-/// returns false, which is what this returns then.
+/// The same, from its slot on this rank, which is zeroed. `wait(awaited, ready)` calls `ready` until it returns true,
+/// or returns false, which is what this returns then.
 template <uint32_t Batch, class Group, class Wait>
 DEVCOMM_DEVICE bool receive_inline(const Group& group, const channel::connection_piece& piece, const wait_site& awaited,
                                    const Wait& wait) {

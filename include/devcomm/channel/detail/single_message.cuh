@@ -123,10 +123,11 @@ class single_receive : public receiving_connection {
     if (comes_inline) {
       if (whole_warp::any(!goes_on)) return;
       const wait_site awaited = awaited_packets(on_, peer_, state_.current, state_.pieces);
-      goes_on = receive_inline<single_batch>(warps,
-                                             piece_of(connection_stage::copy_inline, here<const char>(packets_from(peer_)),
-                                                      state_.data + state_.begin, bytes_left()),
-                                             awaited, wait);
+      goes_on =
+          receive_inline<single_batch>(warps,
+                                       piece_of(connection_stage::copy_inline, here<const char>(packets_from(peer_)),
+                                                state_.data + state_.begin, bytes_left()),
+                                       awaited, wait);
       if (warps.thread_index != 0) return;
       say_taken();
     } else if (goes_on) {
