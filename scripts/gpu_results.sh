@@ -5,7 +5,7 @@
 #   scripts/gpu_results.sh --bin DIR          takes programs built before (bin/ of a build folder)
 #   scripts/gpu_results.sh --out DIR          where the logs go; by default benchmarks/results/COUNTxGPU
 #   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog, trace, benchmarks, all_reduce,
-#                                             lateness, fused_rms_norm, collectives, moves, channels, gin, multimem_software, litmus, soak or sanitizer
+#                                             lateness, fused_rms_norm, collectives, moves, channels, gin, multimem_software, litmus, soak, sanitizer or python
 #   scripts/gpu_results.sh --only multimem    by NVLink multicast, only when it is asked for: it makes multicast objects. Refuses
 #                                             where NCCL_NVLS_ENABLE or DEVCOMM_NVLS_ENABLE is 0 or unreadable, or the
 #                                             GPUs have none
@@ -14,20 +14,22 @@
 # is non-zero when a command failed. DEVCOMM_SANITIZER_TOOLS names tools of compute-sanitizer, all three unless given.
 # DEVCOMM_RUNS is the number of runs that make the 18,000 replays of part lateness, 200 unless given.
 # DEVCOMM_NCCL_LIBRARY names NCCL's library for comparisons; without it the one that the loader finds is taken.
-# Plots need matplotlib; without it they are left out.
+# Plots need matplotlib; without it they are left out. Part python needs PyTorch, and builds the package; without a network,
+# PYTHON_WHEELS is a folder with the wheels that its build needs (pip download scikit-build-core nanobind
+# 'nvidia-cuda-runtime>=13.0,<14').
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
 # All but multimem, which runs only when it is named.
-every_part=(examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm collectives moves channels gin multimem_software litmus soak sanitizer)
+every_part=(examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm collectives moves channels gin multimem_software litmus soak sanitizer python)
 bin='' out='' parts=("${every_part[@]}")
 while [ $# -gt 0 ]; do
   case $1 in
     --bin) bin=${2:?--bin needs a folder} && shift 2 ;;
     --out) out=${2:?--out needs a folder} && shift 2 ;;
     --only) parts=("${2:?--only needs a part}") && shift 2 ;;
-    -h | --help) sed -n '2,18s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    -h | --help) sed -n '2,20s/^# \{0,1\}//p' "$0" && exit 0 ;;
     *) fail "unknown argument '$1'; see --help" ;;
   esac
 done
@@ -185,6 +187,32 @@ part_benchmarks() {
   for n in "${rank_counts[@]}"; do
     [ "$n" -ge 2 ] && run DEVCOMM_RANKS="$n" "$bin/benchmark_lsa_barrier_gpu" --compare nccl
   done
+}
+
+part_python() {
+  start_log python "From Python: operators on tensors, host time of calls, graphs, first calls, an engine's loop; ranks share a GPU"
+  local venv=$PWD/build/gpu-python measure=$PWD/benchmarks/python/measure.py n part source=()
+  if ! python3 -c 'import torch' 2>/dev/null; then
+    echo "needs PyTorch" >>"$log"
+    return
+  fi
+  [ -z "${PYTHON_WHEELS:-}" ] || source=(--no-index --find-links "$PYTHON_WHEELS")
+  python3 -m venv --system-site-packages "$venv"
+  limit=900 run "$venv/bin/pip" install --quiet --no-deps "${source[@]}" ./python
+  export DEVCOMM_BACKEND=cuda
+  for n in 1 2 4; do
+    limit=1200 run "$venv/bin/python" "$measure" operators --ranks "$n"
+  done
+  limit=1200 run "$venv/bin/python" -m torch.distributed.run --standalone --nproc-per-node 2 "$measure" operators --ranks 2
+  for part in host_time first_call; do
+    limit=300 run "$venv/bin/python" "$measure" "$part"
+  done
+  for n in 1 2; do
+    limit=300 run "$venv/bin/python" "$measure" graphs --ranks "$n" --perf "$(realpath "$bin/devcomm-perf_gpu")"
+    limit=300 run "$venv/bin/python" "$measure" engine --ranks "$n"
+  done
+  limit=300 run "$venv/bin/python" -m torch.distributed.run --standalone --nproc-per-node 2 python/examples/torch_extension.py
+  unset DEVCOMM_BACKEND
 }
 
 part_sanitizer() {
@@ -552,6 +580,7 @@ for part in "${parts[@]}"; do
     litmus) part_litmus ;;
     soak) part_soak ;;
     sanitizer) part_sanitizer ;;
+    python) part_python ;;
   esac
 done
 # No paths of this machine (scripts/checks/words.py).

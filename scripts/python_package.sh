@@ -49,5 +49,5 @@ begin=$SECONDS
 "$root/venv/bin/python" -m devcomm.demo --ranks 4
 seconds=$((SECONDS - begin))
 [ "$seconds" -lt 20 ] || fail "the demo took $seconds s"
-"$root/venv/bin/mypy" --strict --cache-dir "$root/mypy" ../../python/examples
+"$root/venv/bin/mypy" --strict --config-file ../../python/pyproject.toml --cache-dir "$root/mypy" ../../python/examples
 "$root/venv/bin/python" -m pytest -q -p no:cacheprovider "${tests[@]}"

@@ -1,6 +1,6 @@
 """A kernel that nvcc compiles into an extension of PyTorch, for programs that have one already. Needs GPUs and nvcc.
 
-    torchrun --standalone --nproc-per-node=2 torch_extension.py
+torchrun --standalone --nproc-per-node=2 torch_extension.py
 """
 
 import devcomm

@@ -1,6 +1,8 @@
 """devcomm with PyTorch, on CPU tensors in the simulator."""
 
 import os
+import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -162,6 +164,15 @@ def test_custom_all_reduce():
 
     devcomm.run_ranks(rank, 3)
     devcomm.run_ranks(lambda comm: dt.CustomAllreduce(comm).disabled or pytest.fail("one rank needs none"), 1)
+
+
+def test_the_guides_program():
+    guide = (pathlib.Path(__file__).parents[2] / "docs/python.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```py\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
+    names = {}
+    exec(program, names)
+    assert names["y"].shape == (4, 64) and names["comm"].size == 1
+    names["comm"].close()
 
 
 def test_bad_input(group):

@@ -203,9 +203,7 @@ def pool() -> torch.cuda.MemPool:
     whatever PyTorch's own allocator is, and on hosts that share NVLink, too."""
     if native.backend != "cuda":
         raise devcomm.NotSupported("pool: simulated GPUs have no CUDA memory; take Communicator.empty")
-    allocator = torch.cuda.memory.CUDAPluggableAllocator(
-        native.library, "devcomm_pool_allocate", "devcomm_pool_free"
-    )
+    allocator = torch.cuda.memory.CUDAPluggableAllocator(native.library, "devcomm_pool_allocate", "devcomm_pool_free")
     _allocators.append(allocator)  # a pool does not keep it
     return torch.cuda.MemPool(allocator.allocator())
 
