@@ -284,21 +284,33 @@ void bind_arrays(nb::module_& m) {
     element_type type;
     std::vector<std::int64_t> shape;
     bool on_host;
+    bool read_only;
+    std::uintptr_t data;
   };
   nb::class_<facts>(m, "ArrayFacts")
       .def_prop_ro(
           "shape", [](const facts& f) { return tuple_of(f.shape); },
           nb::for_getter(nb::sig("def shape(self) -> tuple[int, ...]")))
       .def_prop_ro("dtype", [](const facts& f) { return f.type.name(); })
-      .def_ro("on_host", &facts::on_host);
+      .def_prop_ro("bytes",
+                   [](const facts& f) {
+                     std::uint64_t total = f.type.bytes();
+                     for (const std::int64_t each : f.shape) total *= static_cast<std::uint64_t>(each);
+                     return total;
+                   })
+      .def_ro("on_host", &facts::on_host)
+      .def_ro("read_only", &facts::read_only)
+      .def_ro("data", &facts::data);
   m.def(
       "array_facts",
       [](nb::handle array, const std::string& call) {
         const symmetric_array* own = nullptr;
         if (nb::try_cast(array, own) && own != nullptr)
-          return facts{own->type, own->shape, std::strcmp(backend_name(), "simulator") == 0};
+          return facts{own->type, own->shape, std::strcmp(backend_name(), "simulator") == 0, false,
+                       reinterpret_cast<std::uintptr_t>(own->data())};
         const foreign_array given = foreign_array::of(array, call);
-        return facts{given.type, given.shape, given.on_host};
+        return facts{given.type, given.shape, given.on_host, given.read_only,
+                     reinterpret_cast<std::uintptr_t>(given.data)};
       },
       "array"_a, "call"_a);
   m.def(

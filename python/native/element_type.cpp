@@ -46,7 +46,9 @@ nb::dlpack::dtype code_of(const entry& e) { return {static_cast<std::uint8_t>(e.
 std::string element_type::name() const {
   for (const entry& e : entries)
     if (code_of(e) == code) return e.name;
-  return "unknown";
+  if (code.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Complex))
+    return "complex" + std::to_string(code.bits);
+  return "a type of " + std::to_string(code.bits) + " bits";
 }
 
 element_type element_type_of(nb::handle dtype) {

@@ -24,24 +24,24 @@ bool take_numpy_array(nb::handle array, const std::string& call, foreign_array& 
   if (!facts["strides"].is_none()) {
     throw host::invalid_argument(call + ": the array is not contiguous; copy it, by numpy.ascontiguousarray");
   }
-  result.type = element_type_of(array.attr("dtype"));
+  const nb::object dtype = array.attr("dtype");
+  if (nb::hasattr(dtype, "isnative") && !nb::cast<bool>(dtype.attr("isnative"))) {
+    throw host::invalid_argument(call +
+                                 ": the array's elements have the other byte order; convert them, by "
+                                 "array.astype(array.dtype.newbyteorder('='))");
+  }
+  result.type = element_type_of(dtype);
+  result.read_only = nb::cast<bool>(facts["data"][1]);
   result.data = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(facts["data"][0]));
   for (const nb::handle each : facts["shape"]) result.shape.push_back(nb::cast<std::int64_t>(each));
   result.on_host = true;
   return true;
 }
 
-}  // namespace
-
-foreign_array foreign_array::of(nb::handle array, const std::string& call) {
-  nb::ndarray<> seen;
-  foreign_array result;
-  if (!nb::try_cast(array, seen)) {
-    if (take_numpy_array(array, call, result)) return result;
-    throw host::invalid_argument(call + ": a " + nb::cast<std::string>(nb::str(array.type())) +
-                                 " is no array; take one of numpy, torch, CuPy or JAX, or of Communicator.empty");
-  }
-  result.data = seen.data();
+/// What nanobind has seen of an array.
+template <class Seen>
+void take_seen(const Seen& seen, const std::string& call, foreign_array& result) {
+  result.data = const_cast<void*>(static_cast<const void*>(seen.data()));
   result.type = {seen.dtype()};
   std::int64_t expected = 1;
   bool contiguous = true;
@@ -58,7 +58,24 @@ foreign_array foreign_array::of(nb::handle array, const std::string& call) {
   for (std::size_t i = 0; i < seen.ndim(); ++i) result.shape.push_back(static_cast<std::int64_t>(seen.shape(i)));
   result.on_host = seen.device_type() == nb::device::cpu::value;
   result.device = seen.device_id();
-  return result;
+}
+
+}  // namespace
+
+foreign_array foreign_array::of(nb::handle array, const std::string& call) {
+  foreign_array result;
+  if (nb::ndarray<> seen; nb::try_cast(array, seen)) {
+    take_seen(seen, call, result);
+    return result;
+  }
+  if (take_numpy_array(array, call, result)) return result;
+  if (nb::ndarray<nb::ro> seen; nb::try_cast(array, seen)) {
+    take_seen(seen, call, result);
+    result.read_only = true;
+    return result;
+  }
+  throw host::invalid_argument(call + ": a " + nb::cast<std::string>(nb::str(array.type())) +
+                               " is no array; take one of numpy, torch, CuPy or JAX, or of Communicator.empty");
 }
 
 }  // namespace devcomm::python

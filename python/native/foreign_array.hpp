@@ -18,6 +18,7 @@ struct foreign_array {
   element_type type;
   std::vector<std::int64_t> shape;
   bool on_host = false;
+  bool read_only = false;
   int device = 0;
 
   [[nodiscard]] std::size_t bytes() const;

@@ -28,6 +28,7 @@ struct parameter {
   std::size_t bytes = 0;
   bool is_signed = false;
   bool has_element = false;  ///< of pointers: whether only arrays of `element` fit
+  bool is_read = false;      ///< of pointers: to constants
   element_type element;
 };
 
@@ -68,7 +69,9 @@ parameter parameter_of(const std::string& text) {
   } else if (text.back() == '*') {
     p.kind = parameter_kind::pointer;
     p.bytes = sizeof(void*);
-    p.has_element = element_type_of_cpp(without_const(text.substr(0, text.size() - 1)), p.element);
+    const std::string element = text.substr(0, text.size() - 1);
+    p.is_read = without_const(element) != element;
+    p.has_element = element_type_of_cpp(without_const(element), p.element);
   } else if (text == "float" || text == "double") {
     p.kind = parameter_kind::floating;
     p.bytes = text == "float" ? 4 : 8;
@@ -204,6 +207,8 @@ void add_pointer(packed_arguments& arguments, const kernel& k, std::size_t i, nb
     const std::string call = "argument " + std::to_string(i + 1) + " of kernel " + k.text();
     const foreign_array given = foreign_array::of(value, call);
     check_element(k, i, given.type);
+    if (given.read_only && !k.parameters[i].is_read)
+      refuse(k, i, "the array is read-only, and the kernel may write to it; copy it, or take a pointer to constants");
     pointer = reached(given, chosen, call + ", " + k.parameters[i].text);
   }
   arguments.add(&pointer, sizeof pointer);

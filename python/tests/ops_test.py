@@ -87,8 +87,12 @@ def test_reductions(dtype, op):
             ops.all_reduce(comm, place, op, out=place, max_blocks=1)
             check_equal(place, reduced(op, parts, dtype), ("all_reduce in place", count))
             shares = [values(r, (n, count), dtype) for r in range(n)]
+            expected = reduced(op, shares, dtype)[comm.rank]
             result = ops.reduce_scatter(comm, shares[comm.rank], op)
-            check_equal(result[0], reduced(op, shares, dtype)[comm.rank], ("reduce_scatter", count))
+            check_equal(result[0], expected, ("reduce_scatter", count))
+            place = unaligned(shares[comm.rank], 3)
+            ops.reduce_scatter(comm, place, op, out=place[comm.rank : comm.rank + 1])
+            check_equal(place[comm.rank], expected, ("reduce_scatter in place", count))
 
     devcomm.run_ranks(rank)
 
@@ -101,6 +105,10 @@ def test_moves(dtype):
         for count in COUNTS:
             parts = [values(r, (count, 3), dtype) for r in range(n)]
             check_equal(ops.all_gather(comm, parts[comm.rank]), numpy.concatenate(parts), ("all_gather", count))
+            whole = unaligned(numpy.zeros((n * count, 3), parts[0].dtype), 3)
+            mine = whole[comm.rank * count : (comm.rank + 1) * count]
+            mine[...] = parts[comm.rank]
+            check_equal(ops.all_gather(comm, mine, out=whole), numpy.concatenate(parts), ("all_gather in place", count))
             root = count % n
             place = unaligned(parts[comm.rank])
             check_equal(ops.broadcast(comm, place, root, out=place), parts[root], ("broadcast", count))
@@ -230,8 +238,11 @@ def test_real_numbers_and_symmetric_arrays():
         (lambda c: ops.all_reduce(c, numpy.zeros((4, 4))[:, ::2]), "is not contiguous"),
         (lambda c: ops.all_reduce(c, [1.0]), "is no array"),
         (lambda c: ops.all_reduce(numpy.zeros(4), c), "the first argument is a Communicator; it is a ndarray"),
-        (lambda c: ops.all_reduce(c, numpy.zeros(4), max_blocks=-1), "max_blocks is a number from 1"),
-        (lambda c: ops.broadcast(c, numpy.zeros(4), 2), "root is a member of the LSA team, 0 to 1; it is 2"),
+        (lambda c: ops.all_reduce(c, numpy.zeros(4), max_blocks=-1), "max_blocks is a number from 0"),
+        (
+            lambda c: ops.broadcast(c, numpy.zeros(4), 2),
+            "root, a member of the LSA team, is a number from 0 to 1; it is 2",
+        ),
         (lambda c: ops.reduce_scatter(c, numpy.zeros(3)), "2 ranks do not divide the first axis of (3,)"),
         (lambda c: ops.all_to_all(c, numpy.zeros(())), "2 ranks do not divide the first axis of ()"),
         (
@@ -252,8 +263,19 @@ def test_real_numbers_and_symmetric_arrays():
             ),
             "rows fill whole 16 bytes; these have 6 elements of 4",
         ),
-        (lambda c: ops.send_receive(c, [(numpy.zeros(1), 2)]), "a peer is a member of the LSA team, 0 to 1; it is 2"),
+        (
+            lambda c: ops.send_receive(c, [(numpy.zeros(1), 2)]),
+            "a peer, a member of the LSA team, is a number from 0 to 1; it is 2",
+        ),
         (lambda c: ops.send_receive(c, [(numpy.zeros(1), 0)] * 65), "a call has 64 messages at most; this one has 65"),
+        (lambda c: ops.send_receive(c, [numpy.zeros(3)]), "sends and receives are lists of pairs"),
+        (lambda c: ops.all_reduce(c, numpy.zeros(4), max_blocks=2.5), "max_blocks is a number from 0"),
+        (lambda c: ops.all_reduce(c, numpy.zeros(4, ">f4")), "have the other byte order"),
+        (lambda c: ops.all_reduce(c, numpy.zeros(4, "complex64")), "elements of complex64 cannot be reduced"),
+        (lambda c: ops.all_reduce(c, numpy.zeros(4), out=numpy.frombuffer(bytes(32))), "out is read-only"),
+        (lambda c: ops.all_reduce(c, (x := numpy.zeros(9))[:8], out=x[1:]), "out overlaps the input"),
+        (lambda c: ops.all_to_all(c, x := numpy.zeros(4), out=x), "out overlaps the input; give it other memory"),
+        (lambda c: ops.all_gather(c, (x := numpy.zeros(4))[1:3], out=x), "or of it this rank's part as input"),
         (lambda c: ops.all_gather(c, numpy.zeros(())), "an array without axes cannot be gathered"),
     ],
 )

@@ -3,9 +3,10 @@
     total = ops.all_reduce(comm, tensor)
     ops.all_gather(comm, shard, out=whole)
 
-All ranks of the LSA team call them in the same order, with the same shapes and types. Results are the same bits on all
-ranks and in every run. An operator is compiled at its first use, or before by `precompile`. On GPUs it is enqueued to a
-stream; on simulated ones it is over when the call returns, if the arrays are of the host.
+All ranks of the LSA team call them in the same order, with the same shapes and types; a communicator's first operator
+makes what all share, so all its ranks call it. Results are the same bits on all ranks and in every run. An operator is
+compiled at its first use, or before by `precompile`. On GPUs it is enqueued to a stream; on simulated ones it is over
+when the call returns, if the arrays are of the host.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ import functools
 import math
 import os
 import pathlib
-import threading
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -82,20 +81,17 @@ class _Context:
         self.connections = needs.add_connections(STRIPES)
         self.ranks = comm.lsa.size
         self.device_comm = comm.create_device_comm(needs)
-
-
-_contexts: weakref.WeakKeyDictionary[Any, _Context] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
+        self.all_reduces: dict[
+            tuple[int, str, str, int], Any
+        ] = {}  # what has been chosen, which takes longer than a launch
 
 
 def _context_of(comm: devcomm.Communicator) -> _Context:
-    with _lock:
-        found = _contexts.get(comm)
+    found = getattr(comm, "_operators", None)
     if found is None:
         found = _Context(comm)
-        with _lock:
-            _contexts[comm] = found
-    return found
+        setattr(comm, "_operators", found)
+    return found  # type: ignore[no-any-return]
 
 
 @functools.cache
@@ -107,7 +103,7 @@ def _session(protocol: str) -> str:
     return f"devcomm::lsa::{protocol}_session<devcomm::block>"
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class _Call:
     """An operator's arrays, looked at."""
 
@@ -115,21 +111,20 @@ class _Call:
     context: _Context
     name: str
     source: Any
-    shape: tuple[int, ...]
-    dtype: str
+    facts: Any
     on_host: bool
     dependent: bool
     stream: Any
-
-    @property
-    def count(self) -> int:
-        return math.prod(self.shape)
+    shape: tuple[int, ...]
+    dtype: str
+    count: int
 
     def refuse(self, why: str) -> native.InvalidArgument:
         return native.InvalidArgument(f"{self.name} (rank {self.comm.rank} of {self.comm.size}): {why}")
 
-    def result(self, out: Any, shape: tuple[int, ...]) -> Any:
-        """`out` where it fits, else a new array of the input's library."""
+    def result(self, out: Any, shape: tuple[int, ...], may_be: str = "", at: int = 0) -> Any:
+        """`out` where it fits, else a new array of the input's library. It may have memory of the input's where it begins
+        `at` bytes behind it, which `may_be` says in words."""
         if out is None:
             return _new_array(self, shape)
         facts = native.array_facts(out, self.name)
@@ -137,7 +132,26 @@ class _Call:
             raise self.refuse(
                 f"the result has shape {shape} and type {self.dtype}; out has {facts.shape} and {facts.dtype}"
             )
+        if not may_be or facts.data - self.facts.data != at:
+            self.check_apart("out", facts, may_be)
+        self.check_written("out", facts)
         return out
+
+    def check_written(self, name: str, facts: Any) -> None:
+        if facts.read_only:
+            raise self.refuse(f"{name} is read-only")
+
+    def check_apart(
+        self, name: str, facts: Any, may_be: str = "", other: str = "the input", of_other: Any = None
+    ) -> None:
+        of_other = of_other or self.facts
+        if facts.data < of_other.data + of_other.bytes and of_other.data < facts.data + facts.bytes:
+            raise self.refuse(f"{name} overlaps {other}; give it other memory{may_be}")
+
+    def number(self, name: str, value: Any, least: int, most: int) -> int:
+        if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= int(value) <= most:
+            raise self.refuse(f"{name} is a number from {least} to {most}; it is {value!r}")
+        return int(value)
 
     def launch(self, kernel: Any, blocks: int, threads: int, *arguments: Any, shared_bytes: int = 0) -> None:
         launch = kernel(blocks, threads, self.stream, shared_bytes=shared_bytes, dependent=self.dependent)
@@ -156,7 +170,10 @@ def _begin(comm: devcomm.Communicator, name: str, source: Any, dependent: bool, 
 
         stream = torch.cuda.current_stream(comm.device)
     on_host = facts.on_host and not isinstance(source, native.SymmetricArray)
-    return _Call(comm, _context_of(comm), name, source, facts.shape, facts.dtype, on_host, dependent, stream)
+    shape = facts.shape
+    return _Call(
+        comm, _context_of(comm), name, source, facts, on_host, dependent, stream, shape, facts.dtype, math.prod(shape)
+    )
 
 
 def _new_array(call: _Call, shape: tuple[int, ...]) -> Any:
@@ -197,13 +214,13 @@ def _shape_of_launch(call: _Call, bytes_of_rank: int, max_blocks: int) -> tuple[
     threads = 512 if packs >= 4096 else 256 if packs >= 512 else 64
     if native.backend != "cuda":
         threads = min(threads, 64)
-    blocks = max(1, min((packs + threads - 1) // threads, max_blocks or MAX_BLOCKS, MAX_BLOCKS))
+    blocks = max(1, min((packs + threads - 1) // threads, _blocks(call, max_blocks), MAX_BLOCKS))
     return protocol, blocks, threads
 
 
-def _check_blocks(call: _Call, max_blocks: int) -> None:
-    if max_blocks < 0:
-        raise call.refuse(f"max_blocks is a number from 1, or 0 for any; it is {max_blocks}")
+def _blocks(call: _Call, max_blocks: int) -> int:
+    """At most so many."""
+    return call.number("max_blocks", max_blocks, 0, 0x7FFFFFFF) or MAX_BLOCKS
 
 
 def all_reduce(
@@ -219,31 +236,36 @@ def all_reduce(
     """`op` over the ranks' arrays, on all ranks. `out` may be the input. Accumulates in the order of the ranks, in
     float32 where the type is narrower."""
     call = _begin(comm, "all_reduce", input, dependent, stream)
+    result = call.result(out, call.shape, ", or the input itself")
+    key = (call.count, call.dtype, op, max_blocks)
+    chosen = call.context.all_reduces.get(key)
+    if chosen is None:
+        chosen = call.context.all_reduces[key] = _choose_all_reduce(call, op, max_blocks)
+    if call.count != 0:
+        kernel, blocks, threads, resources = chosen
+        call.launch(kernel, blocks, threads, *resources, input, result, call.count)
+    return result
+
+
+def _choose_all_reduce(call: _Call, op: str, max_blocks: int) -> tuple[Any, int, int, tuple[Any, ...]]:
+    """Kernel, blocks and threads, and its arguments before the arrays; none for arrays without elements."""
     kind, operator = _operator(call, op)
-    _check_blocks(call, max_blocks)
-    result = call.result(out, call.shape)
+    blocks = min(_blocks(call, max_blocks), MAX_BLOCKS)
     if call.count == 0:
-        return result
-    bytes_of_vector = call.count * native.element_bytes(call.dtype)
-    carries_lamport = call.dtype in OF_LAMPORT
+        return None, 0, 0, ()
+    context = call.context
     plan = native.plan_all_reduce(
-        bytes_of_vector, call.context.ranks, min(max_blocks or MAX_BLOCKS, MAX_BLOCKS), carries_lamport,
-        "ll128" in call.context.mailboxes,
+        call.count * native.element_bytes(call.dtype), context.ranks, blocks,
+        call.dtype in OF_LAMPORT, "ll128" in context.mailboxes,
     )  # fmt: skip
     threads = plan.threads if native.backend == "cuda" else min(plan.threads, 64)
     if plan.algorithm == "two_shot_chunked":
         groups = 2 if plan.blocks <= 32 and threads >= 128 else 1
-        packs = call.context.chunk_bytes // (2 * 16 * plan.blocks * groups * call.context.ranks)
-        call.launch(
-            _kernel(f"all_reduce_two_shot_chunked<{kind}, {operator}>"), plan.blocks, threads,
-            call.context.inputs, call.context.results, packs, groups, input, result, call.count,
-        )  # fmt: skip
-    else:
-        call.launch(
-            _kernel(f"all_reduce_{plan.algorithm}<{kind}, {operator}, {_session(plan.protocol)}>"), plan.blocks, threads,
-            call.context.mailboxes[plan.protocol], input, result, call.count,
-        )  # fmt: skip
-    return result
+        packs = context.chunk_bytes // (2 * 16 * plan.blocks * groups * context.ranks)
+        kernel = _kernel(f"all_reduce_two_shot_chunked<{kind}, {operator}>")
+        return kernel, plan.blocks, threads, (context.inputs, context.results, packs, groups)
+    kernel = _kernel(f"all_reduce_{plan.algorithm}<{kind}, {operator}, {_session(plan.protocol)}>")
+    return kernel, plan.blocks, threads, (context.mailboxes[plan.protocol],)
 
 
 def reduce_scatter(
@@ -261,7 +283,8 @@ def reduce_scatter(
     call = _begin(comm, "reduce_scatter", input, dependent, stream)
     kind, operator = _operator(call, op)
     shape = _part(call)
-    result = call.result(out, shape)
+    part_bytes = call.facts.bytes // call.context.ranks
+    result = call.result(out, shape, ", or this rank's part of the input", comm.lsa.rank * part_bytes)
     _packets(call, f"reduce_scatter<{kind}, {operator}, ", max_blocks, result, call.count // call.context.ranks)
     return result
 
@@ -279,7 +302,8 @@ def all_gather(
     call = _begin(comm, "all_gather", input, dependent, stream)
     if not call.shape:
         raise call.refuse("an array without axes cannot be gathered; reshape it to (1,)")
-    result = call.result(out, (call.shape[0] * call.context.ranks, *call.shape[1:]))
+    shape = (call.shape[0] * call.context.ranks, *call.shape[1:])
+    result = call.result(out, shape, ", or of it this rank's part as input", -comm.lsa.rank * call.facts.bytes)
     _packets(call, f"all_gather<{_moved(call)}, ", max_blocks, result, call.count)
     return result
 
@@ -296,9 +320,8 @@ def broadcast(
 ) -> Any:
     """The array of member `root` of the LSA team, on all ranks. `out` may be the input."""
     call = _begin(comm, "broadcast", input, dependent, stream)
-    if not 0 <= root < call.context.ranks:
-        raise call.refuse(f"root is a member of the LSA team, 0 to {call.context.ranks - 1}; it is {root}")
-    result = call.result(out, call.shape)
+    root = call.number("root, a member of the LSA team,", root, 0, call.context.ranks - 1)
+    result = call.result(out, call.shape, ", or the input itself")
     _packets(call, f"broadcast<{_moved(call)}, ", max_blocks, result, call.count, root)
     return result
 
@@ -339,7 +362,6 @@ def all_to_all_v(
     Rows past the end of `out` are left out; compare `counts_out` with its length. On arrays of the host that is an error.
     """
     call = _begin(comm, "all_to_all_v", input, dependent, stream)
-    _check_blocks(call, max_blocks)
     ranks = call.context.ranks
     row = math.prod(call.shape[1:])
     facts = native.array_facts(out, call.name)
@@ -352,8 +374,13 @@ def all_to_all_v(
         raise call.refuse(
             f"rows of the input are {call.shape[1:]} of {call.dtype}, and those of out {facts.shape[1:]} of {facts.dtype}"
         )
+    call.check_apart("out", facts)
+    call.check_written("out", facts)
     for name, array in (("counts", counts), ("counts_out", counts_out)):
         of_counts = native.array_facts(array, call.name)
+        if array is counts_out:
+            call.check_written(name, of_counts)
+            call.check_apart(name, of_counts, "", "counts", native.array_facts(counts, call.name))
         if of_counts.shape != (ranks,) or of_counts.dtype not in ("int64", "uint64"):
             raise call.refuse(
                 f"{name} is an array of {ranks} 64-bit integers; it has shape {of_counts.shape} and type {of_counts.dtype}"
@@ -367,7 +394,7 @@ def all_to_all_v(
         if (wanted < 0).any() or wanted.sum() > call.shape[0]:
             raise call.refuse(f"counts are from 0 on, and {call.shape[0]} in all at most; they are {wanted.tolist()}")
     # Ranks have inputs of different lengths, and launch the same grid.
-    blocks = min(max_blocks or 16, MAX_BLOCKS)
+    blocks = min(_blocks(call, max_blocks or 16), MAX_BLOCKS)
     threads = 64 if native.backend != "cuda" else 512
     call.launch(
         _kernel(f"all_to_all_v<{_moved(call)}, {_session('ll')}>"), blocks, threads, call.context.mailboxes["ll"],
@@ -395,7 +422,6 @@ def all_reduce_rms_norm(
     `residual / sqrt(mean(residual ** 2) + eps) * weight`, row by row along the last axis. Each row has the same bits
     whatever the number of rows."""
     call = _begin(comm, "all_reduce_rms_norm", input, dependent, stream)
-    _check_blocks(call, max_blocks)
     if call.dtype not in OF_LAMPORT:
         raise call.refuse(f"elements are float32, float16 or bfloat16; they are {call.dtype}")
     hidden = call.shape[-1] if call.shape else 0
@@ -412,11 +438,16 @@ def all_reduce_rms_norm(
             raise call.refuse(
                 f"{name} has shape {shape} and type {call.dtype}; this one has {facts.shape} and {facts.dtype}"
             )
-    result = call.result(out, call.shape)
+        call.check_apart(name, facts)
+        if name == "residual":
+            call.check_written(name, facts)
+            if out is not None:
+                call.check_apart("out", native.array_facts(out, call.name), "", "residual", facts)
+    result = call.result(out, call.shape, ", or the input itself")
     rows = call.count // hidden
     if rows == 0:
         return result
-    blocks = min(rows, max_blocks or MAX_BLOCKS, MAX_BLOCKS)
+    blocks = min(rows, _blocks(call, max_blocks), MAX_BLOCKS)
     threads = 64 if native.backend != "cuda" else 256  # the same for all numbers of rows, for the same bits
     call.launch(
         _kernel(f"all_reduce_rms_norm<{IN_CPP[call.dtype]}, {_session('lamport')}>"), blocks, threads,
@@ -456,28 +487,33 @@ def send_receive(
 ) -> None:
     """All that this rank sends and receives, at once: `(array, peer)` each, where a peer is a member of the LSA team, and
     may be the rank itself. The messages from one rank to another match in the order in which both list them, and have
-    the same number of bytes. A rank without any need not call it, and those that do agree on `max_blocks`.
+    the same number of bytes. Those who call it agree on `max_blocks`; a rank without any message may leave it out, but
+    for a communicator's first operator, which all ranks call.
 
-    A send ends when its peer receives: ranks that exchange messages put sends and receives into one call.
+    A send ends when its peer receives: ranks that exchange messages put sends and receives into one call. What is received
+    overlaps nothing else that the call has.
     """
-    listed = [(array, peer, False) for array, peer in sends] + [(array, peer, True) for array, peer in receives]
+    try:
+        listed = [(array, peer, False) for array, peer in sends] + [(array, peer, True) for array, peer in receives]
+    except (TypeError, ValueError):
+        raise native.InvalidArgument("send_receive: sends and receives are lists of pairs, (array, peer)") from None
     if not listed:
+        _context_of(comm)
         return
     call = _begin(comm, "send_receive", listed[0][0], dependent, stream)
-    _check_blocks(call, max_blocks)
     if len(listed) > MAX_MESSAGES:
         raise call.refuse(f"a call has {MAX_MESSAGES} messages at most; this one has {len(listed)}")
     group = _MessageGroup(count=len(listed))
     for message, (array, peer, receives_it) in zip(group.messages, listed):
-        if not 0 <= peer < call.context.ranks:
-            raise call.refuse(f"a peer is a member of the LSA team, 0 to {call.context.ranks - 1}; it is {peer}")
         facts = native.array_facts(array, call.name)
+        if receives_it:
+            call.check_written("an array that is received into", facts)
         message.data = comm.device_pointer(array)
-        message.bytes = math.prod(facts.shape) * native.element_bytes(facts.dtype)
-        message.peer = peer
+        message.bytes = facts.bytes
+        message.peer = call.number("a peer, a member of the LSA team,", peer, 0, call.context.ranks - 1)
         message.receives = receives_it
         call.on_host |= facts.on_host and not isinstance(array, native.SymmetricArray)
-    blocks = min(max_blocks or STRIPES, STRIPES)
+    blocks = min(_blocks(call, max_blocks), STRIPES)
     threads = 512 if native.backend == "cuda" else 64
     call.launch(_kernel(SEND_RECEIVE), blocks, threads, call.context.connections, group)
 
@@ -497,7 +533,6 @@ def _moved(call: _Call) -> str:
 
 
 def _packets(call: _Call, kernel: str, max_blocks: int, result: Any, count: int, *further: Any) -> None:
-    _check_blocks(call, max_blocks)
     if count == 0:
         return
     protocol, blocks, threads = _shape_of_launch(call, count * native.element_bytes(call.dtype), max_blocks)
