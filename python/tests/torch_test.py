@@ -147,6 +147,40 @@ def test_processes(ranks):
         assert process.returncode == 0
 
 
+def test_gradients():
+    """Of the sum of all ranks' losses, against torch's own of what one process computes."""
+
+    def rank(comm):
+        n, me, group = comm.size, comm.rank, dt.group(comm)
+        weights = [torch.arange(1.0, 1 + 8 * n * n).reshape(4 * n, 2 * n) + r for r in range(n)]
+        inputs = [torch.randn(4 * n, 2 * n, generator=torch.Generator().manual_seed(r)) for r in range(n)]
+
+        def loss(y, r):
+            return (y * weights[r].flatten()[: y.numel()].reshape(y.shape)).sum()
+
+        for ours, alone in (
+            (lambda x: dt.all_reduce(x, group), lambda xs, r: sum(xs)),
+            (lambda x: dt.all_reduce(x, group, "average"), lambda xs, r: sum(xs) / n),
+            (lambda x: dt.reduce_scatter(x, group), lambda xs, r: sum(xs).chunk(n)[r]),
+            (lambda x: dt.reduce_scatter(x, group, "average"), lambda xs, r: sum(xs).chunk(n)[r] / n),
+            (lambda x: dt.all_to_all(x, group), lambda xs, r: torch.cat([x.chunk(n)[r] for x in xs])),
+            (lambda x: dt.all_gather(x[:4], group), lambda xs, r: torch.cat([x[:4] for x in xs])),
+        ):
+            x = inputs[me].clone().requires_grad_()
+            loss(ours(x), me).backward()
+            all_of = [each.clone().requires_grad_() for each in inputs]
+            sum(loss(alone(all_of, r), r) for r in range(n)).backward()
+            assert torch.allclose(x.grad, all_of[me].grad, rtol=1e-5), x.grad - all_of[me].grad
+        with pytest.raises(devcomm.NotSupported, match="and none with 'max'"):
+            dt.all_reduce(inputs[0].requires_grad_(), group, "max").sum().backward()
+        with pytest.raises(devcomm.NotSupported, match="all_reduce_ has no gradient"):
+            dt.all_reduce_(inputs[0].requires_grad_() * 1, group)
+        with torch.no_grad():
+            dt.all_reduce_(inputs[0].clone(), group)
+
+    devcomm.run_ranks(rank, 3)
+
+
 def test_custom_all_reduce():
     def rank(comm):
         custom = dt.CustomAllreduce(comm, max_size=1024)

@@ -5,7 +5,8 @@
     total = devcomm.torch.all_reduce(tensor, group)
 
 A group is a number that stands for a communicator, as operators take no objects. Results are new tensors; the operators
-whose names end in `_` write to their input.
+whose names end in `_` write to their input. `all_reduce` and `reduce_scatter` (sum and average), `all_gather` and
+`all_to_all` have gradients, those of the sum of all ranks' losses; the others refuse tensors that require one.
 """
 
 from __future__ import annotations
@@ -46,12 +47,64 @@ def _comm(number: int) -> devcomm.Communicator:
 _library = torch.library.Library("devcomm", "DEF")
 
 
-def _define(schema: str, run: Any, shape: Any) -> None:
-    """`shape` makes the result of tensors without memory."""
+def _define(schema: str, run: Any, shape: Any, gradient: Any = None) -> None:
+    """`shape` makes the result of tensors without memory, and `gradient` that of the input of that of the result and the
+    other arguments."""
     name = schema.split("(")[0]
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
-    _library.impl(name, run, "CompositeExplicitAutograd")
+    if gradient is None:
+
+        def run_without_gradient(*arguments: Any) -> Any:
+            _refuse_gradients(name, arguments)
+            return run(*arguments)
+
+        _library.impl(name, run_without_gradient, "CompositeExplicitAutograd")
+    else:
+        _library.impl(name, run, "CompositeExplicitAutograd")
+
+        def keep(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.others = inputs[1:]
+
+        def backward(ctx: Any, of_result: torch.Tensor) -> Any:
+            return (gradient(of_result, *ctx.others), *(None for _ in ctx.others))
+
+        torch.library.register_autograd(f"devcomm::{name}", backward, setup_context=keep, lib=_library)
     torch.library.register_fake(f"devcomm::{name}", shape, lib=_library)
+
+
+def _refuse_gradients(name: str, arguments: Any) -> None:
+    if not torch.is_grad_enabled():
+        return
+    for argument in arguments:
+        for each in argument if isinstance(argument, (list, tuple)) else [argument]:
+            if isinstance(each, torch.Tensor) and each.requires_grad:
+                raise devcomm.NotSupported(
+                    f"{name} has no gradient; call it under torch.no_grad(), or on tensor.detach()"
+                )
+
+
+def _is_linear(name: str, op: str) -> None:
+    if op not in ("sum", "average"):
+        raise devcomm.NotSupported(f"{name} has a gradient with 'sum' and 'average', and none with '{op}'")
+
+
+def _gradient_of_all_reduce(of_result: torch.Tensor, op: str, group: int) -> torch.Tensor:
+    _is_linear("all_reduce", op)
+    return torch.ops.devcomm.all_reduce(of_result, op, group)  # type: ignore[no-any-return]
+
+
+def _gradient_of_reduce_scatter(of_result: torch.Tensor, op: str, group: int) -> torch.Tensor:
+    _is_linear("reduce_scatter", op)
+    whole = torch.ops.devcomm.all_gather(of_result, group)
+    return whole / _comm(group).lsa.size if op == "average" else whole  # type: ignore[no-any-return]
+
+
+def _gradient_of_all_gather(of_result: torch.Tensor, group: int) -> torch.Tensor:
+    return torch.ops.devcomm.reduce_scatter(of_result, "sum", group)  # type: ignore[no-any-return]
+
+
+def _gradient_of_all_to_all(of_result: torch.Tensor, group: int) -> torch.Tensor:
+    return torch.ops.devcomm.all_to_all(of_result, group)  # type: ignore[no-any-return]
 
 
 def _like(input: torch.Tensor, *_: Any) -> torch.Tensor:
@@ -119,12 +172,14 @@ def _run_send_receive(
     ops.send_receive(_comm(group), list(zip(contiguous, to)), list(zip(receives, of)))
 
 
-_define("all_reduce(Tensor input, str op, int group) -> Tensor", _run_all_reduce, _like)
+_define("all_reduce(Tensor input, str op, int group) -> Tensor", _run_all_reduce, _like, _gradient_of_all_reduce)
 _define("all_reduce_(Tensor(a!) input, str op, int group) -> ()", _run_all_reduce_, _in_place)
-_define("reduce_scatter(Tensor input, str op, int group) -> Tensor", _run_reduce_scatter, _part)
-_define("all_gather(Tensor input, int group) -> Tensor", _run_all_gather, _whole)
+_define(
+    "reduce_scatter(Tensor input, str op, int group) -> Tensor", _run_reduce_scatter, _part, _gradient_of_reduce_scatter
+)
+_define("all_gather(Tensor input, int group) -> Tensor", _run_all_gather, _whole, _gradient_of_all_gather)
 _define("broadcast_(Tensor(a!) input, int root, int group) -> ()", _run_broadcast_, _in_place)
-_define("all_to_all(Tensor input, int group) -> Tensor", _run_all_to_all, _like)
+_define("all_to_all(Tensor input, int group) -> Tensor", _run_all_to_all, _like, _gradient_of_all_to_all)
 _define(
     "all_to_all_v(Tensor input, Tensor counts, Tensor(a!) out, Tensor(b!) counts_out, int group) -> ()",
     _run_all_to_all_v,
