@@ -234,35 +234,53 @@ nb::dict array_interface(const symmetric_array& a, bool on_host) {
 }  // namespace
 
 void bind_arrays(nb::module_& m) {
-  nb::class_<symmetric_array>(m, "SymmetricArray", nb::is_weak_referenceable())
+  nb::class_<symmetric_array>(
+      m, "SymmetricArray", nb::is_weak_referenceable(),
+      "A contiguous array of which every rank has one, and which kernels reach on all of them. By DLPack "
+      "and the array interfaces other libraries see it without a copy.")
       .def_prop_ro("shape", &shape_tuple, nb::for_getter(nb::sig("def shape(self) -> tuple[int, ...]")))
       .def_prop_ro("ndim", [](const symmetric_array& a) { return a.shape.size(); })
-      .def_prop_ro("size", &symmetric_array::elements)
+      .def_prop_ro("size", &symmetric_array::elements, "Number of elements.")
       .def_prop_ro("nbytes", &symmetric_array::bytes)
-      .def_prop_ro("dtype", [](const symmetric_array& a) { return a.type.name(); })
-      .def_prop_ro("data_ptr", [](const symmetric_array& a) { return reinterpret_cast<std::uintptr_t>(a.data()); })
-      .def_prop_ro("offset", [](const symmetric_array& a) { return a.offset; })
-      .def_prop_ro("name", [](const symmetric_array& a) { return a.memory->memory.name(); })
-      .def_prop_ro("handle_type", [](const symmetric_array& a) { return a.memory->memory.handle_type(); })
-      .def_prop_ro("multimem", [](const symmetric_array& a) { return a.memory->memory.multimem(); })
-      .def_prop_ro("rank",
-                   [](const symmetric_array& a) {
-                     const window& w = a.memory->memory.window();
-                     return w.world_rank(a.member < 0 ? w.lsa_rank : a.member);
-                   })
-      .def("get", &get, nb::sig("def get(self) -> typing.Any"))
-      .def("set", &set, "values"_a, nb::sig("def set(self, values: typing.Any) -> None"))
-      .def("peer", &peer, "rank"_a)
-      .def("kernel_argument",
-           [](const symmetric_array& a) {
-             if (a.member >= 0)
-               throw host::invalid_argument("kernel_argument: the array is another rank's; take this rank's own");
-             const sym_ptr<char> pointer{a.memory->memory.window(), a.offset};
-             return nb::bytes(&pointer, sizeof pointer);
-           })
-      .def("reshape", &reshaped, "shape"_a)
-      .def("view", &viewed_as, "dtype"_a)
-      .def("__getitem__", &slice, "part"_a)
+      .def_prop_ro(
+          "dtype", [](const symmetric_array& a) { return a.type.name(); }, "As a word, such as 'float32'.")
+      .def_prop_ro(
+          "data_ptr", [](const symmetric_array& a) { return reinterpret_cast<std::uintptr_t>(a.data()); },
+          "Address of the first element.")
+      .def_prop_ro(
+          "offset", [](const symmetric_array& a) { return a.offset; }, "Bytes from the start of its window.")
+      .def_prop_ro(
+          "name", [](const symmetric_array& a) { return a.memory->memory.name(); }, "Of the window, in reports.")
+      .def_prop_ro(
+          "handle_type", [](const symmetric_array& a) { return a.memory->memory.handle_type(); },
+          "How the memory is shared with other processes.")
+      .def_prop_ro(
+          "multimem", [](const symmetric_array& a) { return a.memory->memory.multimem(); },
+          "Whether NVLink multicast reaches it, and why not.")
+      .def_prop_ro(
+          "rank",
+          [](const symmetric_array& a) {
+            const window& w = a.memory->memory.window();
+            return w.world_rank(a.member < 0 ? w.lsa_rank : a.member);
+          },
+          "Whose part it is.")
+      .def("get", &get, nb::sig("def get(self) -> typing.Any"), "A copy as numpy's, when the device has become idle.")
+      .def("set", &set, "values"_a, nb::sig("def set(self, values: typing.Any) -> None"),
+           "Copies what numpy can make an array of the same shape and type of, when the device has become idle.")
+      .def("peer", &peer, "rank"_a,
+           "The same array on another rank of the LSA team. Nobody frees it while it is used here.")
+      .def(
+          "kernel_argument",
+          [](const symmetric_array& a) {
+            if (a.member >= 0)
+              throw host::invalid_argument("kernel_argument: the array is another rank's; take this rank's own");
+            const sym_ptr<char> pointer{a.memory->memory.window(), a.offset};
+            return nb::bytes(&pointer, sizeof pointer);
+          },
+          "The bytes of its `sym_ptr`, for other ways to launch.")
+      .def("reshape", &reshaped, "shape"_a, "The same elements in another shape.")
+      .def("view", &viewed_as, "dtype"_a, "The same memory as elements of another type.")
+      .def("__getitem__", &slice, "part"_a, "A contiguous part along the first axis: `array[begin:end]`.")
       .def("__len__",
            [](const symmetric_array& a) { return a.shape.empty() ? 0 : static_cast<std::size_t>(a.shape.front()); })
       .def("__dlpack__",
@@ -322,16 +340,22 @@ void bind_arrays(nb::module_& m) {
       &empty, nb::scope(type), nb::name("empty"), nb::is_method(),
       nb::sig("def empty(self, shape: int | typing.Sequence[int], dtype: typing.Any = 'float32', *, name: str = '', "
               "place: str = 'device', multimem: str = 'none') -> SymmetricArray"),
-      "shape"_a, "dtype"_a = "float32", nb::kw_only(), "name"_a = "", "place"_a = "device", "multimem"_a = "none");
-  nb::cpp_function_def(&register_array, nb::scope(type), nb::name("register"), nb::is_method(),
-                       nb::sig("def register(self, array: typing.Any, *, name: str = '') -> SymmetricArray"), "array"_a,
-                       nb::kw_only(), "name"_a = "");
+      "shape"_a, "dtype"_a = "float32", nb::kw_only(), "name"_a = "", "place"_a = "device", "multimem"_a = "none",
+      "A symmetric array of zeros; of the same number of bytes on all ranks. `place` is 'device' or 'pinned_host'. "
+      "`multimem` asks for NVLink multicast: 'required', 'or_software' or 'none'. *Collective*.");
+  nb::cpp_function_def(
+      &register_array, nb::scope(type), nb::name("register"), nb::is_method(),
+      nb::sig("def register(self, array: typing.Any, *, name: str = '') -> SymmetricArray"), "array"_a, nb::kw_only(),
+      "name"_a = "",
+      "A symmetric array over a GPU's memory that another library allocated, which stays alive as long. "
+      "*Collective*.");
   nb::cpp_function_def(
       [](const communicator& c) {
         static_cast<void>(c.open("pool"));
         return nb::module_::import_("devcomm.torch").attr("pool")();
       },
-      nb::scope(type), nb::name("pool"), nb::is_method(), nb::sig("def pool(self) -> typing.Any"));
+      nb::scope(type), nb::name("pool"), nb::is_method(), nb::sig("def pool(self) -> typing.Any"),
+      "Memory for `torch.cuda.use_mem_pool`, as `devcomm.torch.pool`.");
 }
 
 }  // namespace devcomm::python

@@ -212,7 +212,8 @@ nb::dict dict_of(const host::properties& p) {
 }  // namespace
 
 void bind_communicator(nb::module_& m) {
-  nb::class_<host::capability>(m, "Capability")
+  nb::class_<host::capability>(
+      m, "Capability", "Whether something is there, and why or why not; true or false where a condition is asked for.")
       .def_ro("available", &host::capability::available)
       .def_ro("reason", &host::capability::reason)
       .def("__bool__", [](const host::capability& c) { return c.available; })
@@ -220,13 +221,15 @@ void bind_communicator(nb::module_& m) {
         return std::string(c.available ? "yes" : "no") + (c.reason.empty() ? "" : " (" + c.reason + ")");
       });
 
-  nb::class_<team>(m, "Team")
+  nb::class_<team>(m, "Team", "Ranks that a kernel names by their number in the team: `rank` is this one's, of `size`.")
       .def_ro("rank", &team::rank)
       .def_ro("size", &team::size)
       .def(
-          "inner", [](const team& t, int factor) { return inner_factor(t, factor); }, "factor"_a)
+          "inner", [](const team& t, int factor) { return inner_factor(t, factor); }, "factor"_a,
+          "The `factor` neighbors that this rank is among, of a team that they divide evenly.")
       .def(
-          "outer", [](const team& t, int factor) { return outer_factor(t, factor); }, "factor"_a)
+          "outer", [](const team& t, int factor) { return outer_factor(t, factor); }, "factor"_a,
+          "The ranks with this one's place among their `factor` neighbors.")
       .def(
           "world_rank",
           [](const team& t, int member) {
@@ -237,7 +240,7 @@ void bind_communicator(nb::module_& m) {
                   "world_rank: the members of this team are no arithmetic sequence of ranks; take Communicator.lsa_ranks");
             return t.world_rank(member);
           },
-          "member"_a)
+          "member"_a, "The rank of a member in the communicator.")
       .def("__repr__", [](const team& t) {
         return "Team(rank=" + std::to_string(t.rank) + ", size=" + std::to_string(t.size) + ")";
       });
@@ -286,7 +289,11 @@ void bind_communicator(nb::module_& m) {
   m.def(
       "provide_devices", [](int count) { host::detail::current_backend().provide_devices(count); }, "count"_a);
 
-  nb::class_<communicator>(m, "Communicator", nb::is_weak_referenceable(), nb::dynamic_attr())
+  nb::class_<communicator>(
+      m, "Communicator", nb::is_weak_referenceable(), nb::dynamic_attr(),
+      "Ranks that share memory and run kernels together, as `connect` and `run_ranks` make it. A context "
+      "manager: left by an exception, it tells the other ranks why. Methods called *collective* are "
+      "called by all ranks, in the same order.")
       .def(
           "__init__",
           [](communicator* self, const std::shared_ptr<host::bootstrap>& ranks, std::optional<double> limit,
@@ -300,23 +307,36 @@ void bind_communicator(nb::module_& m) {
           },
           "bootstrap"_a, nb::kw_only(), "limit"_a = nb::none(), "kernel_timeout"_a = nb::none(), "device"_a = -1,
           "lsa_size"_a = 0, "check_launch"_a = false)
-      .def_ro("rank", &communicator::rank)
-      .def_ro("size", &communicator::size)
-      .def_ro("device", &communicator::device)
-      .def_prop_ro("closed", [](const communicator& c) { return !c.state; })
-      .def_prop_ro("world", [](const communicator& c) { return c.open("world").world(); })
-      .def_prop_ro("lsa", [](const communicator& c) { return c.open("lsa").lsa(); })
-      .def_prop_ro("rail", [](const communicator& c) { return c.open("rail").rail(); })
-      .def_prop_ro("lsa_ranks", [](const communicator& c) { return c.open("lsa_ranks").lsa_ranks(); })
+      .def_ro("rank", &communicator::rank, "This process's or thread's, from 0.")
+      .def_ro("size", &communicator::size, "Number of ranks.")
+      .def_ro("device", &communicator::device, "The rank's GPU, by its number in this process.")
+      .def_prop_ro(
+          "closed", [](const communicator& c) { return !c.state; }, "Whether it has been closed.")
+      .def_prop_ro(
+          "world", [](const communicator& c) { return c.open("world").world(); }, "All ranks.")
+      .def_prop_ro(
+          "lsa", [](const communicator& c) { return c.open("lsa").lsa(); },
+          "The ranks whose memory this one's kernels load and store (LSA).")
+      .def_prop_ro(
+          "rail", [](const communicator& c) { return c.open("rail").rail(); },
+          "The ranks with this one's place in their LSA teams.")
+      .def_prop_ro(
+          "lsa_ranks", [](const communicator& c) { return c.open("lsa_ranks").lsa_ranks(); },
+          "The members of the LSA team, as ranks of this communicator.")
       .def_prop_ro(
           "properties", [](const communicator& c) { return dict_of(c.open("properties").properties()); },
-          nb::for_getter(nb::sig("def properties(self) -> dict[str, typing.Any]")))
-      .def_prop_ro("aborted", [](const communicator& c) { return c.open("aborted").aborted(); })
-      .def("barrier",
-           [](communicator& c) {
-             host::communicator& comm = c.open("barrier");
-             without_lock(c.state.get(), [&] { comm.barrier(); });
-           })
+          nb::for_getter(nb::sig("def properties(self) -> dict[str, typing.Any]")),
+          "What ranks and devices can do: `Capability` by name, and the device's name.")
+      .def_prop_ro(
+          "aborted", [](const communicator& c) { return c.open("aborted").aborted(); },
+          "Whether `abort` has been called, or a rank has ended.")
+      .def(
+          "barrier",
+          [](communicator& c) {
+            host::communicator& comm = c.open("barrier");
+            without_lock(c.state.get(), [&] { comm.barrier(); });
+          },
+          "Waits for all ranks, on the host alone: kernels may still run. *Collective*.")
       .def(
           "all_gather",
           [](communicator& c, const nb::bytes& mine) {
@@ -329,16 +349,22 @@ void bind_communicator(nb::module_& m) {
               result.append(nb::bytes(all.data() + static_cast<std::size_t>(i) * mine.size(), mine.size()));
             return result;
           },
-          "mine"_a, nb::sig("def all_gather(self, mine: bytes) -> list[bytes]"))
-      .def("check",
-           [](communicator& c) {
-             host::communicator& comm = c.open("check");
-             without_lock(c.state.get(), [&] { comm.check(); });
-           })
+          "mine"_a, nb::sig("def all_gather(self, mine: bytes) -> list[bytes]"),
+          "The bytes of all ranks, of which each has as many. *Collective*.")
       .def(
-          "abort", [](communicator& c) { c.open("abort").abort(); }, nb::call_guard<nb::gil_scoped_release>())
-      .def("split", &split, "color"_a, "key"_a = 0)
-      .def("close", &communicator::close)
+          "check",
+          [](communicator& c) {
+            host::communicator& comm = c.open("check");
+            without_lock(c.state.get(), [&] { comm.check(); });
+          },
+          "Raises what went wrong in kernels since the last time, or on another rank.")
+      .def(
+          "abort", [](communicator& c) { c.open("abort").abort(); }, nb::call_guard<nb::gil_scoped_release>(),
+          "Ends the waits of this rank's kernels and of all ranks on the host. From any thread.")
+      .def("split", &split, "color"_a, "key"_a = 0,
+           "A communicator of the ranks with the same color, ordered by key and rank; a negative color takes no part. "
+           "*Collective*.")
+      .def("close", &communicator::close, "Ends it here. What was made of it stays as long as it is used.")
       .def(
           "__enter__", [](nb::object self) { return self; }, nb::sig("def __enter__(self) -> Communicator"))
       .def(
@@ -358,7 +384,7 @@ void bind_communicator(nb::module_& m) {
               if (stream.is_none()) c.state->idle();
             });
           },
-          "stream"_a = nb::none())
+          "stream"_a = nb::none(), "Waits for the device, or for a stream of it.")
       .def("_fail", &fail, "reason"_a)
       .def("_finish", &finish)
       .def(

@@ -406,15 +406,18 @@ nb::list load(const nb::object& library, const std::vector<std::tuple<std::strin
 }  // namespace
 
 void bind_kernels(nb::module_& m) {
-  nb::class_<prepared_launch>(m, "Launch").def("__call__", &call);
-  nb::class_<kernel>(m, "Kernel")
-      .def_ro("name", &kernel::name)
-      .def_prop_ro("parameters",
-                   [](const kernel& k) {
-                     std::vector<std::string> all;
-                     for (const parameter& p : k.parameters) all.push_back(p.text);
-                     return all;
-                   })
+  nb::class_<prepared_launch>(m, "Launch", "A kernel with its shape: called with the arguments, it is launched.")
+      .def("__call__", &call);
+  nb::class_<kernel>(m, "Kernel", "A `__global__` function of a compiled source.")
+      .def_ro("name", &kernel::name, "As the source or the caller has it.")
+      .def_prop_ro(
+          "parameters",
+          [](const kernel& k) {
+            std::vector<std::string> all;
+            for (const parameter& p : k.parameters) all.push_back(p.text);
+            return all;
+          },
+          "Their types in C++.")
       .def("__repr__", [](const kernel& k) { return "<kernel " + k.text() + ">"; })
       .def(
           "__call__",
@@ -431,7 +434,9 @@ void bind_kernels(nb::module_& m) {
             return l;
           },
           "grid"_a, "block"_a, "stream"_a = nb::none(), nb::kw_only(), "shared_bytes"_a = 0, "cluster"_a = 1,
-          "cooperative"_a = false, "dependent"_a = false);
+          "cooperative"_a = false, "dependent"_a = false,
+          "The kernel with a grid and blocks, numbers or tuples; `stream` is torch's, CuPy's, cuda.core's or a handle. "
+          "`dependent`: it may start while the one before it in the stream ends.");
   // *Collective*: before the first launch that waits for peers.
   nb::cpp_function_def(
       [](communicator& c, const nb::args& prepared) {
@@ -457,7 +462,8 @@ void bind_kernels(nb::module_& m) {
           comm.barrier();
         });
       },
-      nb::scope(m.attr("Communicator")), nb::name("prepare"), nb::is_method());
+      nb::scope(m.attr("Communicator")), nb::name("prepare"), nb::is_method(),
+      "Loads kernels and modules of kernels on the device, before the first launch that waits for peers. *Collective*.");
   // For structures that hold pointers. The array stays where it is until the kernel has ended.
   nb::cpp_function_def(
       [](communicator& c, nb::handle array) {
@@ -470,7 +476,8 @@ void bind_kernels(nb::module_& m) {
             reached(foreign_array::of(array, "device_pointer"), chosen, "device_pointer"));
       },
       nb::scope(m.attr("Communicator")), nb::name("device_pointer"), nb::is_method(), "array"_a,
-      nb::sig("def device_pointer(self, array: typing.Any) -> int"));
+      nb::sig("def device_pointer(self, array: typing.Any) -> int"),
+      "The address of an array, for pointers in structures. It stays where it is until the kernel has ended.");
   nb::class_<host::all_reduce_plan>(m, "AllReducePlan")
       .def_prop_ro("algorithm", [](const host::all_reduce_plan& p) { return host::to_string(p.algorithm); })
       .def_prop_ro("protocol", [](const host::all_reduce_plan& p) { return host::to_string(p.protocol); })

@@ -101,26 +101,30 @@ resource add_buffer(requirements& needs, std::int64_t count, nb::handle dtype) {
 }  // namespace
 
 void bind_requirements(nb::module_& m) {
-  nb::class_<resource>(m, "Handle")
-      .def_ro("type", &resource::type)
+  nb::class_<resource>(m, "Handle", "What a kernel takes by value for a feature that `Requirements` asked for.")
+      .def_ro("type", &resource::type, "In C++.")
       .def("__bytes__", [](const resource& h) { return nb::bytes(h.bytes.data(), h.bytes.size()); })
       .def("__repr__", [](const resource& h) { return "Handle(" + h.type + ")"; });
 
-  nb::class_<requirements>(m, "Requirements")
+  nb::class_<requirements>(
+      m, "Requirements",
+      "What kernels need of a device communicator: the same on all ranks. Methods that begin with `add` "
+      "return the handle that a kernel takes; the others return the requirements.")
       .def(
           "lsa_barriers",
           [](requirements& r, std::int64_t count) -> requirements& {
             r.asked.lsa_barriers(number(count, "count"));
             return r;
           },
-          "count"_a, nb::rv_policy::reference)
+          "count"_a, nb::rv_policy::reference,
+          "Barriers of the LSA team that sessions name by index; usually one a block.")
       .def(
           "whole_world",
           [](requirements& r) -> requirements& {
             r.asked.with(lsa::whole_world{});
             return r;
           },
-          nb::rv_policy::reference)
+          nb::rv_policy::reference, "Refuses ranks that cannot all load and store each other's memory.")
       .def(
           "multimem",
           [](requirements& r, const std::string& policy) -> requirements& {
@@ -130,32 +134,34 @@ void bind_requirements(nb::module_& m) {
                                                                            : host::multimem_policy::or_software});
             return r;
           },
-          "policy"_a = "or_software", nb::rv_policy::reference)
+          "policy"_a = "or_software", nb::rv_policy::reference,
+          "Memory of the communicator's own for multimem: 'required' or 'or_software'.")
       .def(
           "tracing",
           [](requirements& r, std::int64_t blocks, std::int64_t spans, std::int64_t warps) -> requirements& {
             r.asked.with(tracing{number(blocks, "blocks"), number(spans, "spans"), number(warps, "warps")});
             return r;
           },
-          "blocks"_a, "spans"_a, "warps"_a = 1, nb::rv_policy::reference)
+          "blocks"_a, "spans"_a, "warps"_a = 1, nb::rv_policy::reference,
+          "Room for a trace: so many spans of each of `warps` warps of each block.")
       .def(
           "add_lsa_barriers",
           [](requirements& r, std::int64_t count, std::optional<team> t) {
             return resource_of(r.asked.add(lsa::barriers{t.value_or(r.comm().lsa()), number(count, "count")}));
           },
-          "count"_a, "team"_a = nb::none())
+          "count"_a, "team"_a = nb::none(), "Barriers of a part of the LSA team.")
       .def(
           "add_multimem_barriers",
           [](requirements& r, std::int64_t count) {
             return resource_of(r.asked.add(devcomm::multimem::barriers{number(count, "count")}));
           },
-          "count"_a)
+          "count"_a, "Barriers of the LSA team by multimem.")
       .def(
           "add_signals",
           [](requirements& r, std::int64_t count, std::optional<team> t) {
             return resource_of(r.asked.add(lsa::signals{t.value_or(r.comm().lsa()), number(count, "count")}));
           },
-          "count"_a, "team"_a = nb::none())
+          "count"_a, "team"_a = nb::none(), "64-bit words on each rank that its peers add to and it waits for.")
       .def(
           "add_mailboxes",
           [](requirements& r, const std::string& protocol, std::int64_t count, std::int64_t packets,
@@ -165,16 +171,21 @@ void bind_requirements(nb::module_& m) {
                   t.value_or(r.comm().lsa()), number(count, "count"), number(packets, "packets")}));
             });
           },
-          "protocol"_a, "count"_a, "packets"_a, "team"_a = nb::none())
+          "protocol"_a, "count"_a, "packets"_a, "team"_a = nb::none(),
+          "Mailboxes for packet sessions, usually one a block, with room for so many packets from each member. `protocol` "
+          "is 'll', 'lamport' or 'll128'.")
       .def(
           "add_ll_slots",
           [](requirements& r, std::int64_t count, std::int64_t slots, std::int64_t value_bytes, std::optional<team> t) {
             return resource_of(r.asked.add(lsa::ll_slots{t.value_or(r.comm().lsa()), number(count, "count"),
                                                          number(slots, "slots"), number(value_bytes, "value_bytes")}));
           },
-          "count"_a, "slots"_a, "value_bytes"_a = 8, "team"_a = nb::none())
-      .def("add_fifos", &add_fifos, "protocol"_a, "count"_a, "team"_a = nb::none(), "packs"_a = nb::none(),
-           "slots"_a = 4)
+          "count"_a, "slots"_a, "value_bytes"_a = 8, "team"_a = nb::none(), "Slots of LL all-to-all sessions.")
+      .def(
+          "add_fifos", &add_fifos, "protocol"_a, "count"_a, "team"_a = nb::none(), "packs"_a = nb::none(),
+          "slots"_a = 4,
+          "FIFOs into each rank and out of it. `protocol` is 'simple', 'll' or 'll128'; a slot holds `packs` packs of 16 "
+          "bytes.")
       .def(
           "add_network_fifos",
           [](requirements& r, std::int64_t count, std::int64_t contexts, std::int64_t signals, std::int64_t counters,
@@ -184,14 +195,16 @@ void bind_requirements(nb::module_& m) {
                                        number(count, "count"), number(packs, "packs"), number(slots, "slots")}));
           },
           "count"_a, nb::kw_only(), "contexts"_a = 1, "signals"_a = 0, "counters"_a = 0, "depth"_a = 256,
-          "barriers"_a = 0, "packs"_a = 8192, "slots"_a = 4)
+          "barriers"_a = 0, "packs"_a = 8192, "slots"_a = 4, "FIFOs over the network.")
       .def(
           "add_gin_contexts",
           [](requirements& r, std::int64_t count, std::int64_t signals, std::int64_t counters, std::int64_t depth,
              std::int64_t barriers) {
             return resource_of(r.asked.add(contexts_of(r, count, signals, counters, depth, barriers)));
           },
-          "count"_a = 1, "signals"_a = 0, "counters"_a = 0, "depth"_a = 256, "barriers"_a = 0)
+          "count"_a = 1, "signals"_a = 0, "counters"_a = 0, "depth"_a = 256, "barriers"_a = 0,
+          "Contexts of GPU-initiated networking, each with so many signals, counters and barriers, and a queue of `depth` "
+          "operations.")
       .def(
           "add_connections",
           [](requirements& r, std::int64_t stripes, std::optional<team> t, std::int64_t slots,
@@ -200,29 +213,39 @@ void bind_requirements(nb::module_& m) {
                 r.asked.add(channel::connections{t.value_or(r.comm().lsa()), number(stripes, "stripes"),
                                                  number(slots, "slots"), number(slot_bytes, "slot_bytes")}));
           },
-          "stripes"_a, "team"_a = nb::none(), "slots"_a = 4, "slot_bytes"_a = 65536)
-      .def("add_buffer", &add_buffer, "count"_a, "dtype"_a)
-      .def_prop_ro("nbytes", [](const requirements& r) { return r.asked.bytes(); });
+          "stripes"_a, "team"_a = nb::none(), "slots"_a = 4, "slot_bytes"_a = 65536,
+          "Connections for groups of sends and receives, with so many stripes, usually one a block.")
+      .def("add_buffer", &add_buffer, "count"_a, "dtype"_a, "Memory of the communicator's own, on every rank.")
+      .def_prop_ro(
+          "nbytes", [](const requirements& r) { return r.asked.bytes(); }, "Memory that they take on each rank.");
 
-  nb::class_<device_state>(m, "DeviceCommunicator", nb::is_weak_referenceable())
+  nb::class_<device_state>(m, "DeviceCommunicator", nb::is_weak_referenceable(),
+                           "What kernels take as `device_comm`, with the resources that they need.")
       .def_prop_ro("rank", [](const device_state& d) { return d.comm.get().rank; })
       .def_prop_ro("size", [](const device_state& d) { return d.comm.get().size; })
-      .def_prop_ro("network", [](const device_state& d) { return d.comm.network(); })
-      .def("check", [](const device_state& d) { without_lock(d.rank.get(), [&] { d.comm.check(); }); })
-      .def("failures",
-           [](const device_state& d) {
-             std::vector<std::string> texts;
-             for (const failure_record& each : d.comm.failures()) texts.push_back(host::describe(each));
-             return texts;
-           })
-      .def("kernel_argument", [](const device_state& d) { return nb::bytes(&d.comm.get(), sizeof(device_comm)); });
+      .def_prop_ro(
+          "network", [](const device_state& d) { return d.comm.network(); }, "How its contexts reach other ranks.")
+      .def(
+          "check", [](const device_state& d) { without_lock(d.rank.get(), [&] { d.comm.check(); }); },
+          "Raises what went wrong in its kernels since the last time.")
+      .def(
+          "failures",
+          [](const device_state& d) {
+            std::vector<std::string> texts;
+            for (const failure_record& each : d.comm.failures()) texts.push_back(host::describe(each));
+            return texts;
+          },
+          "What went wrong in its kernels, a text each.")
+      .def(
+          "kernel_argument", [](const device_state& d) { return nb::bytes(&d.comm.get(), sizeof(device_comm)); },
+          "The bytes of the structure, for other ways to launch.");
 
   const nb::object type = m.attr("Communicator");
   nb::cpp_function_def(
       [](communicator& c) {
         return requirements{c.state, c.open("requirements").requirements()};
       },
-      nb::scope(type), nb::name("requirements"), nb::is_method());
+      nb::scope(type), nb::name("requirements"), nb::is_method(), "Empty ones, to be filled.");
   nb::cpp_function_def(
       [](communicator& c, const requirements& needs) {
         host::communicator& comm = c.open("create_device_comm");
@@ -230,7 +253,8 @@ void bind_requirements(nb::module_& m) {
           return std::make_unique<device_state>(c.state, comm.create_device_comm(needs.asked));
         });
       },
-      nb::scope(type), nb::name("create_device_comm"), nb::is_method(), "requirements"_a);
+      nb::scope(type), nb::name("create_device_comm"), nb::is_method(), "requirements"_a,
+      "Resources for kernels; the same on all ranks. *Collective*.");
 }
 
 }  // namespace devcomm::python

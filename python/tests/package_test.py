@@ -268,6 +268,16 @@ def test_processes_connect(tmp_path, how):
         assert process.returncode == 0
 
 
+def test_types_are_those_of_the_extension(tmp_path):
+    """For checkers and the reference: of one backend, as all have the same."""
+    folder = pathlib.Path(devcomm.__file__).parent
+    made = tmp_path / "_native.pyi"
+    command = [sys.executable, "-m", "nanobind.stubgen", "-q", "-m", "_simulator", "-o", str(made)]
+    subprocess.run(command, env=os.environ | {"PYTHONPATH": str(folder)}, check=True)
+    kept = pathlib.Path(__file__).parents[1] / "src/devcomm/_native.pyi"
+    assert made.read_text() == kept.read_text(), f"write it anew: PYTHONPATH={folder} {' '.join(command[:-1])} {kept}"
+
+
 def test_headers_and_programs():
     assert (pathlib.Path(devcomm.include_path()) / "devcomm/devcomm.cuh").exists()
     folder = pathlib.Path(sys.executable).parent
