@@ -119,6 +119,33 @@ def test_moves(dtype):
     devcomm.run_ranks(rank)
 
 
+@pytest.mark.simulate(seeds=2 if not FULL else SEEDS, ranks=[2] if not FULL else RANKS)
+def test_large_arrays():
+    """Those that go by LL128 and by chunks, which the plan takes for sizes that take the simulator minutes."""
+
+    def rank(comm):
+        n, me, count = comm.size, comm.rank, 10_007
+        parts = [values(r, (n, count), "float32") for r in range(n)]
+        total = numpy.add.reduce(parts)
+        check_equal(ops.all_gather(comm, parts[me]), numpy.concatenate(parts), "all_gather")
+        check_equal(ops.broadcast(comm, parts[me], n - 1), parts[n - 1], "broadcast")
+        check_equal(ops.all_to_all(comm, parts[me]), numpy.stack([part[me] for part in parts]), "all_to_all")
+        check_equal(ops.reduce_scatter(comm, parts[me])[0], total[me], "reduce_scatter")
+        call = ops._begin(comm, "all_reduce", parts[me], False, None)
+        context = call.context
+        assert "ll128" in context.mailboxes
+        kernel = ops._kernel("all_reduce_two_shot_chunked<float, devcomm::sum>")
+        for blocks, groups in ((1, 1), (2, 2)):
+            packs = context.chunk_bytes // (2 * 16 * blocks * groups * n)
+            result = numpy.empty_like(total)
+            call.launch(
+                kernel, blocks, 64 * groups, context.inputs, context.results, packs, groups, parts[me], result, call.count
+            )  # fmt: skip
+            check_equal(result, total, ("all_reduce in chunks", groups))
+
+    devcomm.run_ranks(rank)
+
+
 @pytest.mark.simulate(seeds=SEEDS, ranks=RANKS)
 def test_all_to_all_v():
     def rank(comm):
