@@ -13,7 +13,7 @@ from devcomm import ops
 
 FULL = os.environ.get("DEVCOMM_PYTHON_FULL") == "1"
 RANKS = [1, 2, 3, 4, 8] if FULL else [1, 3]
-SEEDS = 20 if FULL else 4
+SEEDS = 20 if FULL else 2
 COUNTS = [0, 1, 5, 127, 1000, 70_000] if FULL else [0, 1, 5, 127, 1000]
 REDUCED = (
     [(dtype, op) for dtype in ops.IN_CPP for op in ops.OPERATORS]
