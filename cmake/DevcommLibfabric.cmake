@@ -9,7 +9,7 @@ set(oldest 1.17)
 find_path(DEVCOMM_LIBFABRIC_INCLUDE_DIR rdma/fabric.h)
 mark_as_advanced(DEVCOMM_LIBFABRIC_INCLUDE_DIR)
 set(found "not found")
-if(DEVCOMM_LIBFABRIC_INCLUDE_DIR)
+if(EXISTS "${DEVCOMM_LIBFABRIC_INCLUDE_DIR}/rdma/fabric.h")  # the folder may be of an earlier configuration
   file(STRINGS "${DEVCOMM_LIBFABRIC_INCLUDE_DIR}/rdma/fabric.h" lines REGEX "define FI_(MAJOR|MINOR)_VERSION ")
   string(REGEX REPLACE ".*MAJOR_VERSION ([0-9]+).*MINOR_VERSION ([0-9]+).*" "\\1.\\2" found "${lines}")
   if(found VERSION_GREATER_EQUAL oldest)
