@@ -41,8 +41,8 @@ def device_of(comm):
 def values(rank, shape, dtype, device):
     """Small whole numbers, alike on every machine: sums are exact in every type."""
     random = torch.Generator().manual_seed(1000 * rank + sum(shape))
-    least = 0 if dtype == torch.uint8 else -1
-    return torch.randint(least, 2, shape, generator=random).to(dtype).to(device)
+    lowest = 0 if dtype == torch.uint8 else -1
+    return torch.randint(lowest, 2, shape, generator=random).to(dtype).to(device)
 
 
 def captured(stream, call):
@@ -109,7 +109,7 @@ def operators(ranks):
                         continue
                     with torch.cuda.stream(stream):
                         check(call(x), expected, what)
-                        graph, result = None, []
+                        result = []
                         graph = captured(stream, lambda: result.append(call(x)))  # noqa: B023
                         for _ in range(REPLAYS if count < 70_000 else 20):
                             graph.replay()
@@ -126,7 +126,7 @@ def operators(ranks):
     devcomm.run_ranks(rank, ranks)
 
 
-def microseconds(call, times=10_000, each=None):
+def microseconds(call, times=10_000):
     """Median host time of a call; the device is let catch up every 100."""
     taken = []
     for i in range(times):
@@ -138,15 +138,19 @@ def microseconds(call, times=10_000, each=None):
     return statistics.median(taken) / 1000
 
 
-LAUNCH = r"""
+KERNEL = r"""
 #include <devcomm/devcomm.cuh>
+__global__ void nothing(devcomm::device_comm comm, float* x, int n) {
+  if (n < 0) x[0] = static_cast<float>(comm.rank);
+}
+"""
+LAUNCH = (
+    KERNEL
+    + r"""
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <vector>
-__global__ void nothing(devcomm::device_comm comm, float* x, int n) {
-  if (n < 0) x[0] = static_cast<float>(comm.rank);
-}
 extern "C" double median_us(const void* comm, float* x, int times) {
   devcomm::device_comm c;
   std::memcpy(&c, comm, sizeof c);
@@ -161,8 +165,6 @@ extern "C" double median_us(const void* comm, float* x, int times) {
   return taken[times / 2];
 }
 """
-KERNEL = LAUNCH[: LAUNCH.index('extern "C"')].replace(
-    "#include <algorithm>\n#include <chrono>\n#include <cstring>\n#include <vector>\n", ""
 )
 
 

@@ -437,7 +437,6 @@ void bind_kernels(nb::module_& m) {
           "cooperative"_a = false, "dependent"_a = false,
           "The kernel with a grid and blocks, numbers or tuples; `stream` is torch's, CuPy's, cuda.core's or a handle. "
           "`dependent`: it may start while the one before it in the stream ends.");
-  // *Collective*: before the first launch that waits for peers.
   nb::cpp_function_def(
       [](communicator& c, const nb::args& prepared) {
         host::communicator& comm = c.open("prepare");
@@ -464,7 +463,6 @@ void bind_kernels(nb::module_& m) {
       },
       nb::scope(m.attr("Communicator")), nb::name("prepare"), nb::is_method(),
       "Loads kernels and modules of kernels on the device, before the first launch that waits for peers. *Collective*.");
-  // For structures that hold pointers. The array stays where it is until the kernel has ended.
   nb::cpp_function_def(
       [](communicator& c, nb::handle array) {
         chosen_device chosen;

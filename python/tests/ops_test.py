@@ -46,8 +46,8 @@ def numpy_type(dtype):
 def values(rank, shape, dtype):
     """Small whole numbers: sums, products and averages of powers of two are exact in every type."""
     random = numpy.random.default_rng([rank, *numpy.atleast_1d(shape)])
-    least = 0 if dtype.startswith("uint") else -1
-    return random.integers(least, 2, shape).astype(numpy_type(dtype))
+    lowest = 0 if dtype.startswith("uint") else -1
+    return random.integers(lowest, 2, shape).astype(numpy_type(dtype))
 
 
 def reduced(op, parts, dtype):

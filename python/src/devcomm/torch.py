@@ -162,14 +162,19 @@ def _run_all_reduce_rms_norm(
 
 
 def _run_send_receive(
-    sends: Sequence[torch.Tensor], to: Sequence[int], receives: Sequence[torch.Tensor], of: Sequence[int], group: int
+    sends: Sequence[torch.Tensor],
+    destinations: Sequence[int],
+    receives: Sequence[torch.Tensor],
+    sources: Sequence[int],
+    group: int,
 ) -> None:
-    if len(sends) != len(to) or len(receives) != len(of):
+    if len(sends) != len(destinations) or len(receives) != len(sources):
         raise devcomm.InvalidArgument(
-            f"send_receive: {len(sends)} tensors go to {len(to)} ranks, and {len(receives)} come of {len(of)}"
+            f"send_receive: {len(sends)} tensors go to {len(destinations)} ranks, and {len(receives)} come from "
+            f"{len(sources)}"
         )
     contiguous = [tensor.contiguous() for tensor in sends]
-    ops.send_receive(_comm(group), list(zip(contiguous, to)), list(zip(receives, of)))
+    ops.send_receive(_comm(group), list(zip(contiguous, destinations)), list(zip(receives, sources)))
 
 
 _define("all_reduce(Tensor input, str op, int group) -> Tensor", _run_all_reduce, _like, _gradient_of_all_reduce)
@@ -191,7 +196,7 @@ _define(
     _like,
 )
 _define(
-    "send_receive(Tensor[] sends, int[] to, Tensor(a!)[] receives, int[] of, int group) -> ()",
+    "send_receive(Tensor[] sends, int[] destinations, Tensor(a!)[] receives, int[] sources, int group) -> ()",
     _run_send_receive,
     _in_place,
 )
@@ -253,6 +258,9 @@ def send_receive(
     )  # fmt: skip
 
 
+_allocators: list[Any] = []
+
+
 def pool() -> torch.cuda.MemPool:
     """Memory for `torch.cuda.use_mem_pool`: tensors in it become windows by `Communicator.register` without a copy,
     whatever PyTorch's own allocator is, and on hosts that share NVLink, too."""
@@ -261,9 +269,6 @@ def pool() -> torch.cuda.MemPool:
     allocator = torch.cuda.memory.CUDAPluggableAllocator(native.library, "devcomm_pool_allocate", "devcomm_pool_free")
     _allocators.append(allocator)  # a pool does not keep it
     return torch.cuda.MemPool(allocator.allocator())
-
-
-_allocators: list[Any] = []
 
 
 class CustomAllreduce:

@@ -81,9 +81,8 @@ class _Context:
         self.connections = needs.add_connections(STRIPES)
         self.ranks = comm.lsa.size
         self.device_comm = comm.create_device_comm(needs)
-        self.all_reduces: dict[
-            tuple[int, str, str, int], Any
-        ] = {}  # what has been chosen, which takes longer than a launch
+        # Kept, as choosing takes longer than a launch.
+        self.all_reduces: dict[tuple[int, str, str, int], Any] = {}
 
 
 def _context_of(comm: devcomm.Communicator) -> _Context:
@@ -122,9 +121,9 @@ class _Call:
     def refuse(self, why: str) -> native.InvalidArgument:
         return native.InvalidArgument(f"{self.name} (rank {self.comm.rank} of {self.comm.size}): {why}")
 
-    def result(self, out: Any, shape: tuple[int, ...], may_be: str = "", at: int = 0) -> Any:
-        """`out` where it fits, else a new array of the input's library. It may have memory of the input's where it begins
-        `at` bytes behind it, which `may_be` says in words."""
+    def result(self, out: Any, shape: tuple[int, ...], allowed: str = "", allowed_offset: int = 0) -> Any:
+        """`out` where it fits, else a new array of the input's library. With `allowed`, words for the error's text, it may
+        overlap the input if it begins `allowed_offset` bytes behind the input's begin."""
         if out is None:
             return _new_array(self, shape)
         facts = native.array_facts(out, self.name)
@@ -132,8 +131,8 @@ class _Call:
             raise self.refuse(
                 f"the result has shape {shape} and type {self.dtype}; out has {facts.shape} and {facts.dtype}"
             )
-        if not may_be or facts.data - self.facts.data != at:
-            self.check_apart("out", facts, may_be)
+        if not allowed or facts.data - self.facts.data != allowed_offset:
+            self.check_apart("out", facts, allowed)
         self.check_written("out", facts)
         return out
 
@@ -142,15 +141,15 @@ class _Call:
             raise self.refuse(f"{name} is read-only")
 
     def check_apart(
-        self, name: str, facts: Any, may_be: str = "", other: str = "the input", of_other: Any = None
+        self, name: str, facts: Any, allowed: str = "", other: str = "the input", of_other: Any = None
     ) -> None:
         of_other = of_other or self.facts
         if facts.data < of_other.data + of_other.bytes and of_other.data < facts.data + facts.bytes:
-            raise self.refuse(f"{name} overlaps {other}; give it other memory{may_be}")
+            raise self.refuse(f"{name} overlaps {other}; give it other memory{allowed}")
 
-    def number(self, name: str, value: Any, least: int, most: int) -> int:
-        if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= int(value) <= most:
-            raise self.refuse(f"{name} is a number from {least} to {most}; it is {value!r}")
+    def number(self, name: str, value: Any, lowest: int, highest: int) -> int:
+        if isinstance(value, bool) or not hasattr(value, "__index__") or not lowest <= int(value) <= highest:
+            raise self.refuse(f"{name} is a number from {lowest} to {highest}; it is {value!r}")
         return int(value)
 
     def launch(self, kernel: Any, blocks: int, threads: int, *arguments: Any, shared_bytes: int = 0) -> None:
@@ -219,7 +218,7 @@ def _shape_of_launch(call: _Call, bytes_of_rank: int, max_blocks: int) -> tuple[
 
 
 def _blocks(call: _Call, max_blocks: int) -> int:
-    """At most so many."""
+    """The largest number of blocks that the caller allows."""
     return call.number("max_blocks", max_blocks, 0, 0x7FFFFFFF) or MAX_BLOCKS
 
 
@@ -376,15 +375,14 @@ def all_to_all_v(
         )
     call.check_apart("out", facts)
     call.check_written("out", facts)
-    for name, array in (("counts", counts), ("counts_out", counts_out)):
-        of_counts = native.array_facts(array, call.name)
-        if array is counts_out:
-            call.check_written(name, of_counts)
-            call.check_apart(name, of_counts, "", "counts", native.array_facts(counts, call.name))
-        if of_counts.shape != (ranks,) or of_counts.dtype not in ("int64", "uint64"):
+    of_counts, of_counts_out = (native.array_facts(each, call.name) for each in (counts, counts_out))
+    for name, each in (("counts", of_counts), ("counts_out", of_counts_out)):
+        if each.shape != (ranks,) or each.dtype not in ("int64", "uint64"):
             raise call.refuse(
-                f"{name} is an array of {ranks} 64-bit integers; it has shape {of_counts.shape} and type {of_counts.dtype}"
+                f"{name} is an array of {ranks} 64-bit integers; it has shape {each.shape} and type {each.dtype}"
             )
+    call.check_written("counts_out", of_counts_out)
+    call.check_apart("counts_out", of_counts_out, other="counts", of_other=of_counts)
     if row == 0:
         raise call.refuse("rows without elements cannot be counted")
     if call.on_host:
@@ -432,22 +430,21 @@ def all_reduce_rms_norm(
         raise call.refuse(
             f"rows have at most 224 KiB, as a block holds one in shared memory; these have {hidden * size} bytes"
         )
-    for name, array, shape in (("residual", residual, call.shape), ("weight", weight, (hidden,))):
-        facts = native.array_facts(array, call.name)
-        if facts.shape != shape or facts.dtype != call.dtype:
+    of_residual, of_weight = (native.array_facts(each, call.name) for each in (residual, weight))
+    for name, each, shape in (("residual", of_residual, call.shape), ("weight", of_weight, (hidden,))):
+        if each.shape != shape or each.dtype != call.dtype:
             raise call.refuse(
-                f"{name} has shape {shape} and type {call.dtype}; this one has {facts.shape} and {facts.dtype}"
+                f"{name} has shape {shape} and type {call.dtype}; this one has {each.shape} and {each.dtype}"
             )
-        call.check_apart(name, facts)
-        if name == "residual":
-            call.check_written(name, facts)
-            if out is not None:
-                call.check_apart("out", native.array_facts(out, call.name), "", "residual", facts)
+        call.check_apart(name, each)
+    call.check_written("residual", of_residual)
+    if out is not None:
+        call.check_apart("out", native.array_facts(out, call.name), other="residual", of_other=of_residual)
     result = call.result(out, call.shape, ", or the input itself")
     rows = call.count // hidden
+    blocks = min(rows, _blocks(call, max_blocks), MAX_BLOCKS)
     if rows == 0:
         return result
-    blocks = min(rows, _blocks(call, max_blocks), MAX_BLOCKS)
     threads = 64 if native.backend != "cuda" else 256  # the same for all numbers of rows, for the same bits
     call.launch(
         _kernel(f"all_reduce_rms_norm<{IN_CPP[call.dtype]}, {_session('lamport')}>"), blocks, threads,
@@ -487,11 +484,11 @@ def send_receive(
 ) -> None:
     """All that this rank sends and receives, at once: `(array, peer)` each, where a peer is a member of the LSA team, and
     may be the rank itself. The messages from one rank to another match in the order in which both list them, and have
-    the same number of bytes. Those who call it agree on `max_blocks`; a rank without any message may leave it out, but
-    for a communicator's first operator, which all ranks call.
+    the same number of bytes. All callers pass the same `max_blocks`. A rank without messages need not call it, unless it
+    is the communicator's first operator.
 
-    A send ends when its peer receives: ranks that exchange messages put sends and receives into one call. What is received
-    overlaps nothing else that the call has.
+    A send ends when its peer receives: ranks that exchange messages put sends and receives into one call. The memory that
+    is received into overlaps no other array of the call.
     """
     try:
         listed = [(array, peer, False) for array, peer in sends] + [(array, peer, True) for array, peer in receives]
@@ -533,9 +530,9 @@ def _moved(call: _Call) -> str:
 
 
 def _packets(call: _Call, kernel: str, max_blocks: int, result: Any, count: int, *further: Any) -> None:
+    protocol, blocks, threads = _shape_of_launch(call, count * native.element_bytes(call.dtype), max_blocks)
     if count == 0:
         return
-    protocol, blocks, threads = _shape_of_launch(call, count * native.element_bytes(call.dtype), max_blocks)
     call.launch(
         _kernel(f"{kernel}{_session(protocol)}>"), blocks, threads,
         call.context.mailboxes[protocol], call.source, result, count, *further,
