@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # What including devcomm costs: nvcc's processor time for an empty kernel, with and without <devcomm/devcomm.cuh>;
-# the least of 5, taken in turns. Fails when the difference is 1.5 s or more.
+# the least of 9, taken in turns. Fails when the difference is more than 1.6 empty kernels, which on a fast machine are
+# 1.5 s: a slow one takes longer for both.
 #
-#   scripts/measure_compile_time.sh [LIMIT_MILLISECONDS]
+#   scripts/measure_compile_time.sh [LIMIT_PERCENT]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/lib/setup.sh
 
-limit=${1:-1500}
+limit=${1:-160}
 find_cuda
 [ -n "$cuda_root" ] || fail "no nvcc; install the CUDA toolkit or set CUDA_HOME"
 
@@ -25,12 +26,14 @@ milliseconds() { # SOURCE: processor time, which a busy machine does not change 
 least() { sort -n | sed -n 1p; }
 
 milliseconds "$work/with.cu" >/dev/null # fills the file cache
-for _ in 1 2 3 4 5; do
+for _ in 1 2 3 4 5 6 7 8 9; do
   milliseconds "$work/without.cu" >>"$work/without.times"
   milliseconds "$work/with.cu" >>"$work/with.times"
 done
 without=$(least <"$work/without.times")
 with=$(least <"$work/with.times")
 delta=$((with - without))
-echo "empty kernel $without ms, with devcomm.cuh $with ms, difference $delta ms (limit $limit ms)"
-[ "$delta" -lt "$limit" ] || fail "including devcomm.cuh costs $delta ms, over the limit of $limit ms; look at what its headers include"
+percent=$((delta * 100 / without))
+echo "empty kernel $without ms, with devcomm.cuh $with ms: $delta ms more, $percent % of an empty kernel (limit $limit %)"
+[ "$percent" -le "$limit" ] ||
+  fail "including devcomm.cuh costs $percent % of an empty kernel, over the limit of $limit %; look at what its headers include"

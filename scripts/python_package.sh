@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Builds the Python package as its users do, installs it into a fresh virtual environment, and tests it there.
 #
-#   scripts/python_package.sh [--full | --torch]
+#   scripts/python_package.sh [--full | --torch] [PYTEST_ARGUMENT...]
 #
-# --full tests the operators with all types, sizes and numbers of ranks, which takes hours. --torch installs PyTorch, which
-# takes gigabytes, and tests what the package has for it.
+# --full tests the operators with all types, sizes and numbers of ranks, which takes hours; parts of it are chosen by
+# pytest's -k. --torch installs PyTorch, which takes gigabytes, and tests what the package has for it.
 #
 # From the source archive, by pip, without anything of this folder: build/python/dist has the archive and the wheel.
 # Needs Debian 12 or Ubuntu 24.04, as root or with sudo; installs Python's headers by apt.
@@ -16,8 +16,8 @@ tests=(../../python)
 extra=()
 case ${1:-} in
   '') ;;
-  --full) export DEVCOMM_PYTHON_FULL=1 tests=(../../python/tests/ops_test.py) ;;
-  --torch) tests=(../../python/tests/torch_test.py) extra=(torch) ;;
+  --full) shift; export DEVCOMM_PYTHON_FULL=1; tests=(-n "$(nproc)" ../../python/tests/ops_test.py) extra=(pytest-xdist) ;;
+  --torch) shift; tests=(../../python/tests/torch_test.py) extra=(torch) ;;
   *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 require_packages g++ binutils cmake ninja-build libfabric1 python3 python3-dev python3-venv
@@ -50,4 +50,4 @@ begin=$SECONDS
 seconds=$((SECONDS - begin))
 [ "$seconds" -lt 20 ] || fail "the demo took $seconds s"
 "$root/venv/bin/mypy" --strict --config-file ../../python/pyproject.toml --cache-dir "$root/mypy" ../../python/examples
-"$root/venv/bin/python" -m pytest -q -p no:cacheprovider "${tests[@]}"
+"$root/venv/bin/python" -m pytest -q -p no:cacheprovider "${tests[@]}" "$@"

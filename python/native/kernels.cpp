@@ -420,6 +420,10 @@ void bind_kernels(nb::module_& m) {
           "Their types in C++.")
       .def("__repr__", [](const kernel& k) { return "<kernel " + k.text() + ">"; })
       .def(
+          "load", [](const kernel& k, int device) { k.code->prepare(device); }, "device"_a,
+          nb::call_guard<nb::gil_scoped_release>(),
+          "Loads it on the device, which its first launch does otherwise: that waits for kernels that run there.")
+      .def(
           "__call__",
           [](nb::handle self, nb::handle grid, nb::handle block, nb::handle stream, std::size_t shared_bytes,
              nb::handle cluster, bool cooperative, bool dependent) {

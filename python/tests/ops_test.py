@@ -14,7 +14,9 @@ from devcomm import ops
 FULL = os.environ.get("DEVCOMM_PYTHON_FULL") == "1"
 RANKS = [1, 2, 3, 4, 8] if FULL else [1, 3]
 SEEDS = 20 if FULL else 2
-COUNTS = [0, 1, 5, 127, 1000, 70_000] if FULL else [0, 1, 5, 127, 1000]
+COUNTS = [0, 1, 5, 127] if FULL else [0, 1, 5, 127, 1000]
+LARGE = 10_007  # more takes the simulator minutes
+OF_ALL = pytest.mark.skipif(not FULL, reason="only with DEVCOMM_PYTHON_FULL=1")
 REDUCED = (
     [(dtype, op) for dtype in ops.IN_CPP for op in ops.OPERATORS]
     if FULL
@@ -74,12 +76,10 @@ def check_equal(found, expected, what):
     assert same.all(), (what, found, expected)
 
 
-@pytest.mark.simulate(seeds=SEEDS, ranks=RANKS)
-@pytest.mark.parametrize(("dtype", "op"), [each for each in REDUCED if is_defined(*each)])
-def test_reductions(dtype, op):
+def check_reductions(dtype, op, counts_of):
     def rank(comm):
         n = comm.size
-        for count in COUNTS:
+        for count in counts_of(n):
             parts = [values(r, count, dtype) for r in range(n)]
             result = ops.all_reduce(comm, parts[comm.rank], op)
             check_equal(result, reduced(op, parts, dtype), ("all_reduce", count))
@@ -97,12 +97,26 @@ def test_reductions(dtype, op):
     devcomm.run_ranks(rank)
 
 
+PAIRS = [each for each in REDUCED if is_defined(*each)]
+
+
 @pytest.mark.simulate(seeds=SEEDS, ranks=RANKS)
-@pytest.mark.parametrize("dtype", MOVED)
-def test_moves(dtype):
+@pytest.mark.parametrize(("dtype", "op"), PAIRS)
+def test_reductions(dtype, op):
+    check_reductions(dtype, op, lambda _: COUNTS)
+
+
+@OF_ALL
+@pytest.mark.simulate(seeds=1, ranks=RANKS)
+@pytest.mark.parametrize(("dtype", "op"), PAIRS)
+def test_large_reductions(dtype, op):
+    check_reductions(dtype, op, lambda n: [LARGE // n])
+
+
+def check_moves(dtype, counts_of):
     def rank(comm):
         n = comm.size
-        for count in COUNTS:
+        for count in counts_of(n):
             parts = [values(r, (count, 3), dtype) for r in range(n)]
             check_equal(ops.all_gather(comm, parts[comm.rank]), numpy.concatenate(parts), ("all_gather", count))
             whole = unaligned(numpy.zeros((n * count, 3), parts[0].dtype), 3)
@@ -119,12 +133,25 @@ def test_moves(dtype):
     devcomm.run_ranks(rank)
 
 
-@pytest.mark.simulate(seeds=2 if not FULL else SEEDS, ranks=[2] if not FULL else RANKS)
+@pytest.mark.simulate(seeds=SEEDS, ranks=RANKS)
+@pytest.mark.parametrize("dtype", MOVED)
+def test_moves(dtype):
+    check_moves(dtype, lambda _: COUNTS)
+
+
+@OF_ALL
+@pytest.mark.simulate(seeds=1, ranks=RANKS)
+@pytest.mark.parametrize("dtype", MOVED)
+def test_large_moves(dtype):
+    check_moves(dtype, lambda n: [LARGE // n])
+
+
+@pytest.mark.simulate(seeds=2, ranks=RANKS if FULL else [2])
 def test_large_arrays():
-    """Those that go by LL128 and by chunks, which the plan takes for sizes that take the simulator minutes."""
+    """By LL128 and by chunks, as the plan has it for larger ones yet."""
 
     def rank(comm):
-        n, me, count = comm.size, comm.rank, 10_007
+        n, me, count = comm.size, comm.rank, LARGE
         parts = [values(r, (n, count), "float32") for r in range(n)]
         total = numpy.add.reduce(parts)
         check_equal(ops.all_gather(comm, parts[me]), numpy.concatenate(parts), "all_gather")
@@ -134,7 +161,7 @@ def test_large_arrays():
         call = ops._begin(comm, "all_reduce", parts[me], False, None)
         context = call.context
         assert "ll128" in context.mailboxes
-        kernel = ops._kernel("all_reduce_two_shot_chunked<float, devcomm::sum>")
+        kernel = ops._kernel(comm, "all_reduce_two_shot_chunked<float, devcomm::sum>")
         for blocks, groups in ((1, 1), (2, 2)):
             packs = context.chunk_bytes // (2 * 16 * blocks * groups * n)
             result = numpy.empty_like(total)

@@ -428,6 +428,11 @@ class Kernel:
 
     def __repr__(self) -> str: ...
 
+    def load(self, device: int) -> None:
+        """
+        Loads it on the device, which its first launch does otherwise: that waits for kernels that run there.
+        """
+
     def __call__(self, grid: object, block: object, stream: object | None = None, *, shared_bytes: int = 0, cluster: object = 1, cooperative: bool = False, dependent: bool = False) -> Launch:
         """
         The kernel with a grid and blocks, numbers or tuples; `stream` is torch's, CuPy's, cuda.core's or a handle. `dependent`: it may start while the one before it in the stream ends.

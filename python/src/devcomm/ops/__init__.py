@@ -18,6 +18,7 @@ import functools
 import math
 import os
 import pathlib
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -94,8 +95,24 @@ def _context_of(comm: devcomm.Communicator) -> _Context:
 
 
 @functools.cache
-def _kernel(name: str) -> Any:
+def _compiled(name: str) -> Any:
     return devcomm.compile(SOURCE, kernels=[f"devcomm::ops::{name}"])[f"devcomm::ops::{name}"]
+
+
+_loaded: dict[tuple[str, int], Any] = {}
+_loading = threading.Lock()
+
+
+def _kernel(comm: devcomm.Communicator, name: str) -> Any:
+    """Ranks may be threads that share a GPU. The first of them loads the kernel before any launches it: a load waits
+    for running kernels, and those wait for ranks that have not launched theirs."""
+    found = _loaded.get((name, comm.device))
+    if found is None:
+        found = _compiled(name)
+        with _loading:
+            found.load(comm.device)
+            _loaded[name, comm.device] = found
+    return found
 
 
 def _session(protocol: str) -> str:
@@ -261,9 +278,9 @@ def _choose_all_reduce(call: _Call, op: str, max_blocks: int) -> tuple[Any, int,
     if plan.algorithm == "two_shot_chunked":
         groups = 2 if plan.blocks <= 32 and threads >= 128 else 1
         packs = context.chunk_bytes // (2 * 16 * plan.blocks * groups * context.ranks)
-        kernel = _kernel(f"all_reduce_two_shot_chunked<{kind}, {operator}>")
+        kernel = _kernel(call.comm, f"all_reduce_two_shot_chunked<{kind}, {operator}>")
         return kernel, plan.blocks, threads, (context.inputs, context.results, packs, groups)
-    kernel = _kernel(f"all_reduce_{plan.algorithm}<{kind}, {operator}, {_session(plan.protocol)}>")
+    kernel = _kernel(call.comm, f"all_reduce_{plan.algorithm}<{kind}, {operator}, {_session(plan.protocol)}>")
     return kernel, plan.blocks, threads, (context.mailboxes[plan.protocol],)
 
 
@@ -395,7 +412,7 @@ def all_to_all_v(
     blocks = min(_blocks(call, max_blocks or 16), MAX_BLOCKS)
     threads = 64 if native.backend != "cuda" else 512
     call.launch(
-        _kernel(f"all_to_all_v<{_moved(call)}, {_session('ll')}>"), blocks, threads, call.context.mailboxes["ll"],
+        _kernel(comm, f"all_to_all_v<{_moved(call)}, {_session('ll')}>"), blocks, threads, call.context.mailboxes["ll"],
         input, call.shape[0], counts, out, counts_out, row, facts.shape[0], shared_bytes=8 * (3 * ranks + 1),
     )  # fmt: skip
     if call.on_host:
@@ -447,7 +464,7 @@ def all_reduce_rms_norm(
         return result
     threads = 64 if native.backend != "cuda" else 256  # the same for all numbers of rows, for the same bits
     call.launch(
-        _kernel(f"all_reduce_rms_norm<{IN_CPP[call.dtype]}, {_session('lamport')}>"), blocks, threads,
+        _kernel(comm, f"all_reduce_rms_norm<{IN_CPP[call.dtype]}, {_session('lamport')}>"), blocks, threads,
         call.context.mailboxes["lamport"], input, residual, weight, result, rows, hidden, eps, shared_bytes=hidden * size,
     )  # fmt: skip
     return result
@@ -512,7 +529,7 @@ def send_receive(
         call.on_host |= facts.on_host and not isinstance(array, native.SymmetricArray)
     blocks = min(_blocks(call, max_blocks), STRIPES)
     threads = 512 if native.backend == "cuda" else 64
-    call.launch(_kernel(SEND_RECEIVE), blocks, threads, call.context.connections, group)
+    call.launch(_kernel(comm, SEND_RECEIVE), blocks, threads, call.context.connections, group)
 
 
 def _part(call: _Call) -> tuple[int, ...]:
@@ -534,7 +551,7 @@ def _packets(call: _Call, kernel: str, max_blocks: int, result: Any, count: int,
     if count == 0:
         return
     call.launch(
-        _kernel(f"{kernel}{_session(protocol)}>"), blocks, threads,
+        _kernel(call.comm, f"{kernel}{_session(protocol)}>"), blocks, threads,
         call.context.mailboxes[protocol], call.source, result, count, *further,
     )  # fmt: skip
 
@@ -568,4 +585,4 @@ def precompile(dtypes: Sequence[str] = ("float32", "bfloat16", "float16"), opera
         if native.type_name(dtype) in OF_LAMPORT:
             names.append(f"all_reduce_rms_norm<{IN_CPP[native.type_name(dtype)]}, {_session('lamport')}>")
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(_kernel, names))
+        list(pool.map(_compiled, names))
