@@ -12,12 +12,14 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/lib/setup.sh
 
-tests=(../../python)
+# Those of the operators run on all processors; the others have limits of time, and run one at a time.
+operators=(../../python/tests/ops_test.py)
+others=("--ignore-glob=*ops_test.py" ../../python)
 extra=()
 case ${1:-} in
   '') ;;
-  --full) shift; export DEVCOMM_PYTHON_FULL=1; tests=(-n "$(nproc)" ../../python/tests/ops_test.py) extra=(pytest-xdist) ;;
-  --torch) shift; tests=(../../python/tests/torch_test.py) extra=(torch) ;;
+  --full) shift; export DEVCOMM_PYTHON_FULL=1; others=() ;;
+  --torch) shift; operators=(); others=(../../python/tests/torch_test.py) extra=(torch) ;;
   *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 require_packages g++ binutils cmake ninja-build libfabric1 python3 python3-dev python3-venv
@@ -37,7 +39,7 @@ quietly "$root/build/bin/python" -m build --sdist --outdir "$dist" python
 quietly "$root/build/bin/pip" wheel --no-deps --wheel-dir "$dist" "$dist"/*.tar.gz
 
 python3 -m venv "$root/venv"
-"$root/venv/bin/pip" install --quiet "$(echo "$dist"/*.whl)[test]" auditwheel mypy "${extra[@]}"
+"$root/venv/bin/pip" install --quiet "$(echo "$dist"/*.whl)[test]" auditwheel mypy pytest-xdist "${extra[@]}"
 cd "$root"  # nothing of the sources is on the path
 say "Python package: what the wheel needs"
 "$root/venv/bin/auditwheel" show "$dist"/*.whl | tee "$root/auditwheel.log"
@@ -50,4 +52,6 @@ begin=$SECONDS
 seconds=$((SECONDS - begin))
 [ "$seconds" -lt 20 ] || fail "the demo took $seconds s"
 "$root/venv/bin/mypy" --strict --config-file ../../python/pyproject.toml --cache-dir "$root/mypy" ../../python/examples
-"$root/venv/bin/python" -m pytest -q -p no:cacheprovider "${tests[@]}" "$@"
+run_tests() { "$root/venv/bin/python" -m pytest -q -p no:cacheprovider "$@"; }
+[ ${#operators[@]} = 0 ] || run_tests -n "$(nproc)" "${operators[@]}" "$@"
+[ ${#others[@]} = 0 ] || run_tests "${others[@]}" "$@"

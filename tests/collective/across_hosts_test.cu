@@ -466,7 +466,9 @@ TEST_CASE("a small all-to-all over hosts brings every shard to its rank, in as m
         [&](host::communicator& comm) {
           const resources asked = ask(comm);
           const auto device_comm = comm.create_device_comm(asked.needs);
-          check_small_all_to_all<float>(comm, asked, device_comm, {0, 1, 5, 247, 248, 64, 1001});
+          std::vector<std::uint64_t> lengths = {0, 1, 5, 247, 248, 64};
+          if (s.ranks <= 4) lengths.push_back(1001);
+          check_small_all_to_all<float>(comm, asked, device_comm, lengths);
           check_small_all_to_all<char>(comm, asked, device_comm, {333, 1});
         },
         options_of(s));

@@ -45,10 +45,10 @@ fi
 
 "$CMAKE" -S "$here/consumer" -B "$WORK/build" -G "$GENERATOR" "${options[@]}"
 targets=(consumer)
-[ "$mode" = gpu ] || targets+=(tested_race)
+[ "$way $mode" != "find sim" ] || targets+=(tested_race)  # of the sources it needs the simulator once more
 "$CMAKE" --build "$WORK/build" -j 2 --target "${targets[@]}"
-if [ "$mode" = sim ]; then
-  "$WORK/build/consumer"
+[ "$mode" = gpu ] || "$WORK/build/consumer"
+if [ "$way $mode" = "find sim" ]; then
   "${CMAKE%cmake}ctest" --test-dir "$WORK/build" --output-on-failure --no-tests=error -R tested
 fi
 
