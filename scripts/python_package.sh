@@ -14,7 +14,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Those of the operators run on all processors; the others have limits of time, and run one at a time.
 operators=(../../python/tests/ops_test.py)
-others=("--ignore-glob=*ops_test.py" ../../python)
+others=("--ignore=${operators[0]}" ../../python)
 extra=()
 case ${1:-} in
   '') ;;
