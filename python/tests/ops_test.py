@@ -322,6 +322,8 @@ def test_real_numbers_and_symmetric_arrays():
             "a peer, a member of the LSA team, is a number from 0 to 1; it is 2",
         ),
         (lambda c: ops.send_receive(c, [(numpy.zeros(1), 0)] * 65), "a call has 64 messages at most; this one has 65"),
+        (lambda c: ops.send_receive(c, [(x := numpy.zeros(4), 0)], [(x[3:], 0)]), "overlaps another array of the call"),
+        (lambda c: ops.send_receive(c, [], [((x := numpy.zeros(4))[:3], 0), (x[2:], 1)]), "overlaps another array"),
         (lambda c: ops.send_receive(c, [numpy.zeros(3)]), "sends and receives are lists of pairs"),
         (lambda c: ops.all_reduce(c, numpy.zeros(4), max_blocks=2.5), "max_blocks is a number from 0"),
         (lambda c: ops.all_reduce(c, numpy.zeros(4, ">f4")), "have the other byte order"),

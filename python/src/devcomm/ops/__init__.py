@@ -518,6 +518,7 @@ def send_receive(
     if len(listed) > MAX_MESSAGES:
         raise call.refuse(f"a call has {MAX_MESSAGES} messages at most; this one has {len(listed)}")
     group = _MessageGroup(count=len(listed))
+    places = []
     for message, (array, peer, receives_it) in zip(group.messages, listed):
         facts = native.array_facts(array, call.name)
         if receives_it:
@@ -526,7 +527,16 @@ def send_receive(
         message.bytes = facts.bytes
         message.peer = call.number("a peer, a member of the LSA team,", peer, 0, call.context.ranks - 1)
         message.receives = receives_it
+        if facts.bytes != 0:
+            places.append((facts.data, facts.data + facts.bytes, receives_it))
         call.on_host |= facts.on_host and not isinstance(array, native.SymmetricArray)
+    end_of_any = end_of_received = 0
+    for begin, end, receives_it in sorted(places):
+        if begin < end_of_received or (receives_it and begin < end_of_any):
+            raise call.refuse("an array that is received into overlaps another array of the call; give it other memory")
+        end_of_any = max(end_of_any, end)
+        if receives_it:
+            end_of_received = max(end_of_received, end)
     blocks = min(_blocks(call, max_blocks), STRIPES)
     threads = 512 if native.backend == "cuda" else 64
     call.launch(_kernel(comm, SEND_RECEIVE), blocks, threads, call.context.connections, group)
