@@ -12,8 +12,12 @@
 #include "foreign_array.hpp"
 #include "objects.hpp"
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <type_traits>
+#include <unordered_map>
 
 namespace devcomm::python {
 namespace {
@@ -347,19 +351,29 @@ void call(const prepared_launch& l, const nb::args& given) {
 }
 
 void set_shape(unsigned (&to)[3], nb::handle given, const char* what) {
-  if (nb::isinstance<nb::int_>(given)) {
-    to[0] = static_cast<unsigned>(nb::cast<std::int64_t>(given));
-    if (nb::cast<std::int64_t>(given) < 1 || nb::cast<std::int64_t>(given) > 0x7fffffff)
-      throw host::invalid_argument(std::string(what) + " has sizes from 1");
+  const auto set = [&](std::size_t at, nb::handle size) {
+    std::int64_t value = 0;
+    if (at >= 3 || !nb::try_cast(size, value) || value < 1 || value > 0x7fffffff) {
+      throw host::invalid_argument(std::string(what) + " is a number from 1, or a tuple of up to three; it is " +
+                                   nb::cast<std::string>(nb::repr(given)) +
+                                   ". A kernel is launched by kernel(grid, block)(arguments)");
+    }
+    to[at] = static_cast<unsigned>(value);
+  };
+  if (!nb::isinstance<nb::tuple>(given) && !nb::isinstance<nb::list>(given)) {
+    set(0, given);
     return;
   }
   std::size_t at = 0;
-  for (const nb::handle each : given) {
-    const auto size = nb::cast<std::int64_t>(each);
-    if (at == 3 || size < 1 || size > 0x7fffffff)
-      throw host::invalid_argument(std::string(what) + " is a number from 1, or a tuple of up to three");
-    to[at++] = static_cast<unsigned>(size);
-  }
+  for (const nb::handle each : given) set(at++, each);
+}
+
+constexpr std::uint64_t max_block_threads = 1024;  // of every GPU
+
+/// The texts of loaded kernels by their keys. The GIL guards it.
+std::unordered_map<std::uint64_t, std::string>& texts_of_kernels() {
+  static auto* const texts = new std::unordered_map<std::uint64_t, std::string>;
+  return *texts;
 }
 
 std::uint64_t hash_of(const std::string& text) {
@@ -398,12 +412,25 @@ nb::list load(const nb::object& library, const std::vector<std::tuple<std::strin
       }
     }
     k->key = hash_of(k->text());
+    texts_of_kernels()[k->key] = k->text();
     result.append(nb::cast(k.release(), nb::rv_policy::take_ownership));
   }
   return result;
 }
 
 }  // namespace
+
+std::string with_names_of_kernels(std::string text) {
+  static constexpr std::string_view word = "key ";
+  for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
+    const std::size_t begin = at + word.size();
+    const std::size_t end = std::min(text.find_first_not_of("0123456789", begin), text.size());
+    if (end == begin || end - begin > 20) continue;
+    const auto found = texts_of_kernels().find(std::strtoull(text.c_str() + begin, nullptr, 10));
+    if (found != texts_of_kernels().end()) text.replace(at, end - at, "kernel " + found->second);
+  }
+  return text;
+}
 
 void bind_kernels(nb::module_& m) {
   nb::class_<prepared_launch>(m, "Launch", "A kernel with its shape: called with the arguments, it is launched.")
@@ -430,6 +457,14 @@ void bind_kernels(nb::module_& m) {
             prepared_launch l{nb::borrow(self), nb::cast<const kernel*>(self), {}};
             set_shape(l.shape.grid, grid, "grid");
             set_shape(l.shape.block, block, "block");
+            std::uint64_t threads = 1;
+            for (const unsigned size : l.shape.block) {
+              threads *= size;
+              if (threads > max_block_threads) {
+                throw host::invalid_argument("block has more than " + std::to_string(max_block_threads) +
+                                             " threads; it is " + nb::cast<std::string>(nb::repr(block)));
+              }
+            }
             set_shape(l.shape.cluster, cluster, "cluster");
             l.shape.shared_bytes = shared_bytes;
             l.shape.stream = stream.is_none() ? 0 : stream_of(stream);

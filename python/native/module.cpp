@@ -27,7 +27,9 @@ nb::object bind_error(nb::module_& m, const char* name, const nb::tuple& bases) 
         try {
           std::rethrow_exception(thrown);
         } catch (const Error& e) {
-          const nb::object made = (*type)(nb::str(e.what()));
+          std::string text = e.what();
+          if constexpr (std::is_same_v<Error, host::kernel_error>) text = with_names_of_kernels(text);
+          const nb::object made = (*type)(nb::str(text.c_str(), text.size()));
           if constexpr (std::is_same_v<Error, host::remote_error>) made.attr("rank") = e.rank();
           PyErr_SetObject(type->ptr(), made.ptr());
         }

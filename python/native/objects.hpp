@@ -117,6 +117,9 @@ void bind_requirements(nb::module_& m);
 void bind_arrays(nb::module_& m);
 void bind_kernels(nb::module_& m);
 
+/// The text with kernels' names where it has the keys of those that this process has loaded; with the GIL.
+std::string with_names_of_kernels(std::string text);
+
 }  // namespace devcomm::python
 
 #include "interrupt.hpp"

@@ -130,6 +130,18 @@ def test_a_rank_of_this_process_that_raises_is_named():
     assert "raised on rank 2 of 4" in caught.value.__notes__
 
 
+def test_a_rank_of_this_process_that_returns_early_is_named():
+    def rank(comm):
+        if comm.rank != 1:
+            comm.create_device_comm(comm.requirements())
+
+    begin = time.monotonic()
+    with pytest.raises(devcomm.RemoteError, match="rank 1 has left before it took part") as caught:
+        devcomm.run_ranks(rank, 3)
+    assert time.monotonic() - begin < 1.5
+    assert caught.value.rank == 1
+
+
 def test_ctrl_c_ends_all_ranks_of_a_process(compiled):
     program = f"SOURCE = r'''{SOURCE}'''\n" + textwrap.dedent("""
         import devcomm, time

@@ -353,6 +353,12 @@ def test_messages_that_differ_are_named():
     assert "6 bytes" in str(caught.value)
 
 
+def test_kernels_that_differ_are_named():
+    with pytest.raises(devcomm.KernelError, match="launched with kernel .*<float, devcomm::sum") as caught:
+        devcomm.run_ranks(lambda comm: ops.all_reduce(comm, numpy.ones(9, "float32"), "max" if comm.rank else "sum"), 2)
+    assert "<float, devcomm::maximum" in str(caught.value)
+
+
 def test_ranks_that_differ_are_named():
     with pytest.raises(devcomm.KernelError, match="launch mismatch|rank 1") as caught:
         devcomm.run_ranks(lambda comm: ops.all_reduce(comm, numpy.zeros(10 if comm.rank else 4000, "float32")), 2)

@@ -145,6 +145,16 @@ def test_requirements_and_handles():
             with pytest.raises(devcomm.InvalidArgument) as caught:
                 kernels.scratch(1, 32)(*arguments)
             assert says in str(caught.value)
+        for shape, says in [
+            ((data, 32), "a tuple of up to three; it is"),
+            ((0, 32), "grid is a number from 1"),
+            (((1, 1, 1, 1), 32), "up to three; it is (1, 1, 1, 1)"),
+            ((1, (32, 2.5)), "block is a number from 1"),
+            ((1, (2**31 - 1,) * 3), "block has more than 1024 threads; it is (2147483647,"),
+        ]:
+            with pytest.raises(devcomm.InvalidArgument) as caught:
+                kernels.scratch(*shape)
+            assert says in str(caught.value)
         comm.barrier()
 
     devcomm.run_ranks(rank, 3)

@@ -86,8 +86,8 @@ class thread_group {
       if (broken_rank_ < 0) {
         const int gone = gone_and_missing(*round);
         fail_for_good(gone, "rank " + std::to_string(gone) +
-                                " destroyed its bootstrap, or its thread ended with an error, "
-                                "before it took part; look for its own error");
+                                " has left before it took part: its thread ended, or destroyed its bootstrap; look for "
+                                "an error of its own, and for calls that it does not make");
       }
       throw remote_error(call + ": " + broken_, broken_rank_);
     }

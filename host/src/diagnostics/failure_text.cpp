@@ -69,7 +69,7 @@ std::string difference(const failure_record& record) {
   std::string text = peer + " launched " + std::to_string(theirs.grid_blocks) + " blocks of " +
                      std::to_string(theirs.group_threads) + " threads where " + me + " launched " + shape(mine);
   if (mine.key != theirs.key) {
-    text += ", with key " + std::to_string(theirs.key) + " where " + me + " had " + std::to_string(mine.key);
+    text += ", with key " + std::to_string(theirs.key) + " where " + me + " had key " + std::to_string(mine.key);
   }
   return text;
 }

@@ -146,6 +146,7 @@ def run_ranks(
         finally:
             if comm is not None:
                 comm.close()
+            bootstraps[index] = None  # ranks that still wait for this one hear that it has left
             native.hand_over(ended)
 
     native.hand_over(started)
@@ -189,7 +190,7 @@ def _join(threads: list[threading.Thread], bootstraps: list[Any]) -> None:
                 thread.join(0.1)
             except KeyboardInterrupt as error:
                 interrupted = error
-                for each in bootstraps:
+                for each in filter(None, list(bootstraps)):
                     each.interrupt("interrupted (Ctrl-C)")
                 for comm in list(_open):
                     comm._interrupt("interrupted (Ctrl-C)")
