@@ -96,6 +96,33 @@ def test_the_host_orders():
 @pytest.mark.simulate(seeds=20, ranks=2)
 def test_the_host_does_not_order():
     devcomm.run_ranks(over_to_the_other, None, False)
+
+SPINS = "__global__ void spin(volatile int* x) { while (*x == 0) {} }"
+
+def spin(comm):
+    devcomm.compile(SPINS).spin(1, 1)(comm.empty(1, "int32"))
+    comm.synchronize()
+
+@pytest.mark.simulate(seeds=1, ranks=2)
+def test_hangs():
+    devcomm.run_ranks(spin)
+
+@pytest.mark.simulate(seeds=0)
+def test_without_seeds():
+    pass
+
+@pytest.mark.simulate(ranks=[])
+def test_without_ranks():
+    pass
+
+@pytest.mark.simulate(seeds=1)
+def test_skipped():
+    pytest.skip("not today")
+
+@pytest.mark.xfail
+@pytest.mark.simulate(seeds=1)
+def test_known_to_fail():
+    assert False
 """
 )
 
@@ -122,7 +149,7 @@ def outcome(tmp_path_factory):
     folder = tmp_path_factory.mktemp("marked")
     (folder / "test_marked.py").write_text(TESTS)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_marked.py"],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", "test_marked.py"],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -134,7 +161,8 @@ def outcome(tmp_path_factory):
 
 def test_what_is_right_passes(outcome):
     assert "test_right" not in outcome[0] and "test_the_host_orders" not in outcome[0], outcome[1]
-    assert "4 failed, 2 passed" in outcome[1], outcome[1]
+    assert "7 failed, 2 passed, 1 skipped, 1 xfailed" in outcome[1], outcome[1]
+    assert re.search(r"^SKIPPED .*: not today$", outcome[1], re.MULTILINE), outcome[1]
 
 
 @pytest.mark.parametrize(
@@ -146,6 +174,9 @@ def test_what_is_right_passes(outcome):
             "test_the_host_does_not_order",
             ["data race", "of window 'data' of rank 0", "copy_of_first", "--devcomm-seed"],
         ),
+        ("test_hangs", ["deadlock", "rank 1, block 0, thread 0: polls plain or volatile memory"]),
+        ("test_without_seeds", ["seeds and ranks are numbers from 1"]),
+        ("test_without_ranks", ["seeds and ranks are numbers from 1"]),
         ("test_wrong_type", ["argument 1 of kernel fill", "takes elements of float32, and the array has float64"]),
     ],
 )

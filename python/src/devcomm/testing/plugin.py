@@ -46,6 +46,9 @@ class Settings:
         self.ranks: list[int | None] = [ranks] if ranks is None or isinstance(ranks, int) else list(ranks)
         self.race: bool = marker.kwargs.get("race", True)
         self.schedule: str = marker.kwargs.get("schedule", "mixed")
+        numbers = [self.seeds, *(each for each in self.ranks if each is not None)]
+        if not self.ranks or not all(isinstance(each, int) and each >= 1 for each in numbers):
+            raise pytest.UsageError(f"@pytest.mark.{MARKER}: seeds and ranks are numbers from 1")
 
     @property
     def backend(self) -> str:
@@ -58,7 +61,10 @@ class Reporter:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            self.path.write_text(report.longreprtext, encoding="utf-8")
+            self.path.write_text(f"failed\n{report.longreprtext}", encoding="utf-8")
+        elif report.skipped and isinstance(report.longrepr, tuple):
+            reason = report.longrepr[2].removeprefix("Skipped: ").partition("\nwith seed ")[0]
+            self.path.write_text(f"skipped\n{reason}", encoding="utf-8")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -103,6 +109,7 @@ def run_here(item: pytest.Function, settings: Settings) -> None:
 def run_apart(item: pytest.Function, settings: Settings) -> None:
     config = item.config
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={config.rootpath}"]
+    command.append("--runxfail")  # whether it may fail is decided here
     command.append(f"{item.path}::{item.nodeid.split('::', 1)[1]}")
     if config.getoption("--devcomm-seed") is not None:
         command += ["--devcomm-seed", str(config.getoption("--devcomm-seed"))]
@@ -121,6 +128,9 @@ def run_apart(item: pytest.Function, settings: Settings) -> None:
             check=False,
         )
         if report.exists():
-            pytest.fail(report.read_text(encoding="utf-8"), pytrace=False)
+            outcome, text = report.read_text(encoding="utf-8").split("\n", 1)
+            if outcome == "skipped":
+                pytest.skip(text)
+            pytest.fail(text, pytrace=False)
     if done.returncode != 0:  # before or after the test, or in the middle of it
         pytest.fail(f"{done.stdout.rstrip()}\n{done.stderr.rstrip()}".strip(), pytrace=False)
