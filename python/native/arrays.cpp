@@ -90,10 +90,17 @@ symmetric_array register_array(communicator& c, nb::object array, const std::str
   symmetric_array made;
   made.type = given.type;
   made.shape = given.shape;
-  made.memory = without_lock(c.state.get(), [&] {
-    return std::make_shared<memory_state>(
-        c.state, comm.register_memory(given.data, std::max<std::size_t>(1, given.bytes()), name));
-  });
+  try {
+    made.memory = without_lock(c.state.get(), [&] {
+      return std::make_shared<memory_state>(
+          c.state, comm.register_memory(given.data, std::max<std::size_t>(1, given.bytes()), name));
+    });
+  } catch (const host::not_supported&) {
+    if (!given.on_host) throw;
+    throw host::not_supported("register (rank " + std::to_string(comm.rank()) + " of " + std::to_string(comm.size()) +
+                              "): the array is in memory of the host, which peers cannot reach; copy it into an array "
+                              "of Communicator.empty");
+  }
   made.memory->registered = std::move(array);
   return made;
 }
@@ -135,7 +142,12 @@ symmetric_array viewed_as(const symmetric_array& a, nb::handle dtype) {
 }
 
 /// `array[begin:end]` along the first axis.
-symmetric_array slice(const symmetric_array& a, nb::slice which) {
+symmetric_array slice(const symmetric_array& a, nb::handle part) {
+  if (!nb::isinstance<nb::slice>(part)) {
+    throw nb::type_error(
+        "a symmetric array has slices of its first axis, array[2:5]; elements are in numpy.asarray(array) or array.get()");
+  }
+  const auto which = nb::borrow<nb::slice>(part);
   if (a.shape.empty()) throw host::invalid_argument("an array without axes has no parts");
   const auto [start, stop, step, length] = which.compute(static_cast<std::size_t>(a.shape.front()));
   static_cast<void>(stop);
@@ -280,7 +292,8 @@ void bind_arrays(nb::module_& m) {
           "The bytes of its `sym_ptr`, for other ways to launch.")
       .def("reshape", &reshaped, "shape"_a, "The same elements in another shape.")
       .def("view", &viewed_as, "dtype"_a, "The same memory as elements of another type.")
-      .def("__getitem__", &slice, "part"_a, "A contiguous part along the first axis: `array[begin:end]`.")
+      .def("__getitem__", &slice, nb::sig("def __getitem__(self, part: slice) -> SymmetricArray"), "part"_a,
+           "A contiguous part along the first axis: `array[begin:end]`.")
       .def("__len__",
            [](const symmetric_array& a) { return a.shape.empty() ? 0 : static_cast<std::size_t>(a.shape.front()); })
       .def("__dlpack__",
