@@ -368,7 +368,17 @@ void set_shape(unsigned (&to)[3], nb::handle given, const char* what) {
   for (const nb::handle each : given) set(at++, each);
 }
 
-constexpr std::uint64_t max_block_threads = 1024;  // of every GPU
+void check_threads(const unsigned (&block)[3], nb::handle given) {
+  constexpr std::uint64_t max_threads = 1024;  // of every GPU
+  std::uint64_t threads = 1;
+  for (const unsigned size : block) {
+    threads *= size;
+    if (threads > max_threads) {
+      throw host::invalid_argument("block has more than " + std::to_string(max_threads) + " threads; it is " +
+                                   nb::cast<std::string>(nb::repr(given)));
+    }
+  }
+}
 
 /// The texts of loaded kernels by their keys. The GIL guards it.
 std::unordered_map<std::uint64_t, std::string>& texts_of_kernels() {
@@ -457,14 +467,7 @@ void bind_kernels(nb::module_& m) {
             prepared_launch l{nb::borrow(self), nb::cast<const kernel*>(self), {}};
             set_shape(l.shape.grid, grid, "grid");
             set_shape(l.shape.block, block, "block");
-            std::uint64_t threads = 1;
-            for (const unsigned size : l.shape.block) {
-              threads *= size;
-              if (threads > max_block_threads) {
-                throw host::invalid_argument("block has more than " + std::to_string(max_block_threads) +
-                                             " threads; it is " + nb::cast<std::string>(nb::repr(block)));
-              }
-            }
+            check_threads(l.shape.block, block);
             set_shape(l.shape.cluster, cluster, "cluster");
             l.shape.shared_bytes = shared_bytes;
             l.shape.stream = stream.is_none() ? 0 : stream_of(stream);

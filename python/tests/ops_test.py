@@ -16,7 +16,7 @@ RANKS = [1, 2, 3, 4, 8] if FULL else [1, 3]
 SEEDS = 20 if FULL else 2
 COUNTS = [0, 1, 5, 127] if FULL else [0, 1, 5, 127, 1000]
 LARGE = 10_007  # more takes the simulator minutes
-OF_ALL = pytest.mark.skipif(not FULL, reason="only with DEVCOMM_PYTHON_FULL=1")
+ONLY_FULL = pytest.mark.skipif(not FULL, reason="only with DEVCOMM_PYTHON_FULL=1")
 REDUCED = (
     [(dtype, op) for dtype in ops.IN_CPP for op in ops.OPERATORS]
     if FULL
@@ -106,7 +106,7 @@ def test_reductions(dtype, op):
     check_reductions(dtype, op, lambda _: COUNTS)
 
 
-@OF_ALL
+@ONLY_FULL
 @pytest.mark.simulate(seeds=1, ranks=RANKS)
 @pytest.mark.parametrize(("dtype", "op"), PAIRS)
 def test_large_reductions(dtype, op):
@@ -139,7 +139,7 @@ def test_moves(dtype):
     check_moves(dtype, lambda _: COUNTS)
 
 
-@OF_ALL
+@ONLY_FULL
 @pytest.mark.simulate(seeds=1, ranks=RANKS)
 @pytest.mark.parametrize("dtype", MOVED)
 def test_large_moves(dtype):

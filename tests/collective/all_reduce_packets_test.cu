@@ -173,10 +173,12 @@ void check_changing_sizes(std::uint32_t epoch) {
     const test::device_array<float> from(input);
     const test::device_array<float> to(most * launches, 0xff);
     const lsa::mailbox_layout layout{mailboxes.count, mailboxes.members, mailboxes.packets};
-    for (std::uint32_t c = 0; c < mailboxes.count; ++c) {
-      char* own = device_comm.get().resources.local + mailboxes.offset + layout.epoch(c);
-      check_cuda(cudaMemcpyAsync(own, &epoch, sizeof epoch, cudaMemcpyDefault, cudaStreamPerThread), "cudaMemcpyAsync");
-    }
+    const auto copy_epoch = [](void* target, const void* source) {
+      check_cuda(cudaMemcpyAsync(target, source, sizeof epoch, cudaMemcpyDefault, cudaStreamPerThread),
+                 "cudaMemcpyAsync");
+    };
+    char* const local = device_comm.get().resources.local + mailboxes.offset;
+    for (std::uint32_t c = 0; c < mailboxes.count; ++c) copy_epoch(local + layout.epoch(c), &epoch);
     test::finish("cudaMemcpyAsync");
     comm.barrier();
     const auto count_of = [](int n) { return static_cast<std::size_t>(n * 97 % 700 + 1); };
@@ -189,8 +191,8 @@ void check_changing_sizes(std::uint32_t epoch) {
     device_comm.check();
     for (std::uint32_t c = 0; c < mailboxes.count && epoch != 0; ++c) {
       std::uint32_t last = epoch;
-      const char* own = device_comm.get().resources.local + mailboxes.offset + layout.epoch(c);
-      check_cuda(cudaMemcpy(&last, own, sizeof last, cudaMemcpyDefault), "cudaMemcpy");
+      copy_epoch(&last, local + layout.epoch(c));
+      test::finish("cudaMemcpyAsync");
       test::require(last < epoch, [&] { return "mailbox " + std::to_string(c) + " did not wrap around"; });
     }
     const auto got = to.read();
