@@ -43,6 +43,15 @@
 #include <devcomm/device_comm.hpp>
 #include <devcomm/diagnostics/resource_header.hpp>
 #include <devcomm/diagnostics/trace_span.cuh>
+#include <devcomm/gemm/operand.cuh>
+#include <devcomm/gemm/operations.cuh>
+#include <devcomm/gemm/output.cuh>
+#include <devcomm/gemm/partials.hpp>
+#include <devcomm/gemm/publish.cuh>
+#include <devcomm/gemm/reduce.cuh>
+#include <devcomm/gemm/reference_product.cuh>
+#include <devcomm/gemm/session.cuh>
+#include <devcomm/gemm/tile_order.hpp>
 #include <devcomm/gin/barrier_session.cuh>
 #include <devcomm/gin/barriers.hpp>
 #include <devcomm/gin/buffer.cuh>

@@ -20,7 +20,7 @@ enum class packet_protocol : uint32_t {
 };
 
 /// The kind of call that was waiting: `lsa_barrier`, `ll_mailbox` and so on for each packet protocol, `lsa_signal`, an
-/// end of a FIFO, or a message.
+/// end of a FIFO, a message, or a product's operand, tile or result.
 enum class operation : uint32_t {
   none = 0,
   lsa_barrier = 1,
@@ -39,6 +39,10 @@ enum class operation : uint32_t {
   gin_post,   ///< until the proxy has read an earlier operation
   gin_fence,  ///< until operations have had their effect on the peer
   gin_barrier,
+  gemm_session,  ///< of a matrix product, which itself does not wait
+  gemm_operand,  ///< a chunk of a product's operand
+  gemm_tile,     ///< a peer's tile of a product
+  gemm_result,   ///< a tile that its owner has summed
 };
 
 /// What a wait asks of the word that it polls.
@@ -87,6 +91,10 @@ DEVCOMM_HOST_DEVICE constexpr const char* to_string(operation op) {
     case operation::gin_post: return "GIN post to context";
     case operation::gin_fence: return "GIN fence of context";
     case operation::gin_barrier: return "GIN barrier";
+    case operation::gemm_session: return "matrix product";
+    case operation::gemm_operand: return "operand chunk";
+    case operation::gemm_tile: return "tile";
+    case operation::gemm_result: return "result tile";
   }
   return "unknown operation";
 }

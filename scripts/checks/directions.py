@@ -26,6 +26,8 @@ DEVICE = {
     "channel": ["lsa", "multimem", "gin", "detail", "data", "diagnostics", "group", "core", "arch", "base"],
     "collective": ["channel", "lsa", "multimem", "gin", "detail", "data", "diagnostics", "group", "core", "arch",
                    "base"],
+    "gemm": ["collective", "channel", "lsa", "multimem", "gin", "detail", "data", "diagnostics", "group", "core", "arch",
+             "base"],
 }
 DEVICE["umbrella"] = list(DEVICE)
 BASE = {"config.hpp", "memory_order.hpp", "operation.hpp"}

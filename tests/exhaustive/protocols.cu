@@ -774,6 +774,93 @@ scenario over_network(const char* name, int ranks, const char* bound, int rounds
       }};
 }
 
+// --- products ---
+
+/// Two tiles, one of each rank, which both ranks publish and the owner sums.
+__global__ void publish_and_sum(device_comm comm, gemm::partial_handle<float> partials, gemm::tile_order order,
+                                std::uint32_t launch, std::uint32_t* result) {
+  const auto value = [&](int rank, int owner) {
+    return static_cast<float>(launch * 1000 + static_cast<std::uint32_t>(rank * 100 + owner + 1));
+  };
+  const gemm::session<thread> session{thread{}, comm, partials.flags};
+  {
+    gemm::publisher<float, thread> publisher{thread{}, comm, session, partials, order.grid()};
+    for (std::uint32_t i = 0; i < order.size(); ++i) {
+      const gemm::tile t = order[i];
+      if (publisher.begin()) *publisher.on(t.owner, t) = value(comm.rank, t.owner);
+      publisher.end(t);
+    }
+  }
+  gemm::reducer<float, thread> reducer{thread{}, comm, session, partials};
+  reducer.reduce(order.grid().at(comm.rank, 0), [&](std::uint32_t, std::uint32_t, int, const float(&sums)[4]) {
+    result[0] = sums[0] == value(0, comm.rank) + value(1, comm.rank) ? launch + 1 : 0;
+  });
+}
+
+/// Block 1 sends this rank's rows to the other rank, each a chunk, and block 0 reads those of the other rank.
+__global__ void gather_rows(device_comm comm, gemm::flag_handle flags, gemm::operand_chunks chunks,
+                            sym_ptr<std::uint32_t> rows, std::uint32_t launch, std::uint32_t* result) {
+  const gemm::session<thread> session{thread{}, comm, flags};
+  const gemm::tile_grid& grid = chunks.grid();
+  const std::uint32_t first = launch * 100 + 1;
+  if (blockIdx.x == 1) {
+    gemm::operand_sender<thread> sender{thread{}, comm, session, chunks, 0};
+    for (std::uint32_t row = grid.first_row(comm.rank); row < grid.first_row(comm.rank + 1); ++row)
+      rows.local()[row] = first + row;
+    return sender.send(rows, 0, 1);
+  }
+  gemm::gate gate{thread{}, session, chunks};
+  std::uint32_t wrong = 0;
+  for (std::uint32_t i = 0; i < grid.tiles_of(1 - comm.rank); ++i) {
+    const gemm::tile t = grid.at(1 - comm.rank, i);
+    gate.wait(t, 0);
+    wrong += rows.local()[t.row] != first + t.row ? 1u : 0u;
+  }
+  result[0] = wrong == 0 ? launch + 1 : 0;
+}
+
+constexpr gemm::tile_shape one_element{1, 1, 1};
+
+struct product_handles {
+  gemm::partial_handle<float> partials;
+  gemm::flag_handle flags;
+};
+
+scenario tiles(const char* name, const char* bound, std::uint32_t rows, std::uint32_t launches, bool gathers) {
+  const auto handles = std::make_shared<product_handles>();
+  const auto grid = gemm::tile_grid::by_rows({rows, 1, 1}, one_element, 2);
+  const gemm::operand_chunks chunks{grid, 1, 1};
+  return {name,
+          2,
+          bound,
+          false,
+          [=](requirements& needs) {
+            needs.lsa_barriers(1);
+            product_handles mine{};
+            if (gathers) mine.flags = needs.add(gemm::flags{needs.lsa(), chunks.count(), 2});
+            if (!gathers) mine.partials = needs.add(gemm::partial_tiles<float>{needs.lsa(), grid, 1});
+            static std::mutex one;
+            const std::lock_guard hold(one);
+            *handles = mine;
+          },
+          [=](const bench& b) {
+            for (std::uint32_t launch = 0; launch < launches; ++launch) {
+              b.on_each_rank([&](int rank) {
+                if (gathers) {
+                  devcomm::launch(gather_rows, {.grid = 2}, b.comm(rank), handles->flags, chunks, b.board(rank), launch,
+                                  b.result(rank));
+                } else {
+                  const gemm::tile_order order{grid, rank, gemm::first_owner::next};
+                  devcomm::launch(publish_and_sum, {}, b.comm(rank), handles->partials, order, launch, b.result(rank));
+                }
+              });
+              b.finish();
+              for (int rank = 0; rank < b.size(); ++rank)
+                b.require(b.result(rank)[0] == launch + 1, "rank " + std::to_string(rank) + " has a wrong value");
+            }
+          }};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -842,6 +929,9 @@ int main(int argc, char** argv) {
       over_network("network, weak and strong signals, flush, barrier", 2, "2 rounds", 2, 1, network_round::exchange),
       over_network("network, weak and strong signals, flush, barrier", 3, "1 round", 1, 1, network_round::exchange),
       over_network("network, credits", 2, "3 rounds", 3, 1, network_round::credits),
+      tiles("product, tiles published and summed", "2 tiles, 2 launches", 2, 2, false),
+      tiles("product, operand gathered", "2 tiles, 2 launches", 2, 2, true),
+      tiles("product, operand gathered", "4 tiles", 4, 1, true),
       zero_copy(2),
       zero_copy(3),
       chunked("1 round, 2 launches", 1, 2, false),

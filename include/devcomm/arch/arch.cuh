@@ -27,6 +27,12 @@
 /// before what the reader stores from now on: it is complete when the launch begins, and no store is made before the
 /// load that it depends on. The simulator orders what the reader loads, too.
 ///
+/// Bulk copies. `store_bulk(to, shared, bytes)` stores shared memory of the block to global memory asynchronously,
+/// addresses and size multiples of 16; `finish_bulk_stores()` waits until the calling thread's are complete, which
+/// comes before what the thread does next. `fence_async()`: what the thread wrote, or has seen by an acquire, comes
+/// before what bulk and tensor copies that it issues, or that are issued by a thread that it synchronizes with, access.
+/// GPUs before compute capability 9.0 have none of them: the fence is empty there, and the store ends the kernel.
+///
 /// Lines. `load_lines(p)`, `store_lines(p, v)`: strong relaxed accesses at system scope by all 32 lanes of a warp, to
 /// 16 bytes each; eight lanes together to a line of 128 bytes, aligned to 128. Where links keep lines whole, see
 /// ll128_session.cuh, no `load_lines` sees a part of what `store_lines` stored to a line; other lines may be seen
@@ -42,8 +48,8 @@
 /// has these, and for 8-bit types.
 ///
 /// Numbers. `smaller(a, b)`, `larger(a, b)` of floating-point numbers: a number rather than NaN, and -0 is below +0.
-/// `multiply(a, b)`: rounded by itself, never fused with a sum. `is_small_float<T>`: whether `T` is one of CUDA's
-/// floating-point types of 1 or 2 bytes.
+/// `multiply(a, b)`: rounded by itself, never fused with a sum. `exp(x)`, `tanh(x)`: of `float`. `is_small_float<T>`:
+/// whether `T` is one of CUDA's floating-point types of 1 or 2 bytes.
 ///
 /// Launches. `wait_for_prior_launch()`, `allow_dependent_launch()`: see dependent_launch.cuh.
 ///

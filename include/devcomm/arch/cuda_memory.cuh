@@ -3,6 +3,7 @@
 /// or pinned host memory.
 #pragma once
 
+#include <devcomm/arch/trap.cuh>
 #include <devcomm/config.hpp>
 #include <devcomm/memory_order.hpp>
 
@@ -215,6 +216,28 @@ __device__ inline void store_words(void* address, vec16 value) { DEVCOMM_ST16("s
 // One instruction of the warp for all of its lines: in machine code the same accesses as those of NCCL's LL128.
 __device__ inline vec16 load_lines(const void* address) { return load_words(address); }
 __device__ inline void store_lines(void* address, vec16 value) { store_words(address, value); }
+
+__device__ inline void fence_async() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async;" : : : "memory");
+#endif
+}
+__device__ inline void store_bulk(void* to, const void* shared, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+               :
+               : "l"(to), "r"(static_cast<uint32_t>(__cvta_generic_to_shared(shared))), "r"(bytes)
+               : "memory");
+#else
+  fail_assertion("sm_90", "bulk copies need compute capability 9.0: publish tiles by stores", __FILE__, __LINE__);
+#endif
+}
+__device__ inline void finish_bulk_stores() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.commit_group;" : : : "memory");
+  asm volatile("cp.async.bulk.wait_group 0;" : : : "memory");
+#endif
+}
 
 #undef DEVCOMM_AT_SCOPE
 #undef DEVCOMM_LD

@@ -99,10 +99,12 @@ void begin_session(const session_id& id) {
   }
   if (mine == nullptr) {
     if (id.once_a_launch && !this_block->launch.used.insert({id.window, id.offset, id.index, id.rank}).second) {
-      fail_misuse(("a second session of " + describe(id) +
-                   " in one launch: nothing orders the first one's stores before its packets; make one session that "
-                   "does several rounds, or give the second a mailbox of its own")
-                      .c_str());
+      const char* const why = id.what == operation::gemm_session
+                                  ? " in one launch: both would have its epoch; make one session for the launch, or "
+                                    "give the second flags of its own"
+                                  : " in one launch: nothing orders the first one's stores before its packets; make "
+                                    "one session that does several rounds, or give the second a mailbox of its own";
+      fail_misuse(("a second session of " + describe(id) + why).c_str());
     }
     here.push_back(std::make_unique<session>(id));
     mine = here.back().get();

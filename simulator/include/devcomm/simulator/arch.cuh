@@ -9,6 +9,7 @@
 #include <devcomm/config.hpp>
 #include <devcomm/memory_order.hpp>
 #include <devcomm/simulator/arch_numbers.cuh>
+#include <devcomm/simulator/detail/copies.hpp>
 #include <devcomm/simulator/detail/execution.hpp>
 #include <devcomm/simulator/detail/scope.hpp>
 
@@ -280,6 +281,19 @@ DEVCOMM_SIMULATOR_OF_CALLER void store_words(void* address, vec16 value) {
   store<memory_order::relaxed, scope::system>(words + 1, value.y);
   store<memory_order::relaxed, scope::system>(words + 2, value.z);
   store<memory_order::relaxed, scope::system>(words + 3, value.w);
+}
+
+inline void fence_async() { sim::fence_async(); }
+inline void store_bulk(void* to, const void* shared, uint32_t bytes) {
+  check_pack(to);
+  if (reinterpret_cast<uintptr_t>(shared) % 16 != 0 || bytes % 16 != 0)
+    sim::fail_misuse("a bulk copy whose address or size is no multiple of 16 bytes");
+  const sim::copy_chunk chunk{to, shared, bytes};
+  sim::copy_bulk("cp.async.bulk", &chunk, 1, nullptr, nullptr);
+}
+inline void finish_bulk_stores() {
+  sim::commit_bulk();
+  sim::await_bulk(0, false);
 }
 
 inline void wait_for_prior_launch() { sim::wait_for_prior_launch(); }

@@ -35,6 +35,9 @@ constexpr F larger(F a, F b) {
   return a > b ? a : b;
 }
 
+inline float exp(float x) { return __builtin_expf(x); }
+inline float tanh(float x) { return __builtin_tanhf(x); }
+
 /// Through a volatile, so that no compiler fuses it with a sum.
 template <class F>
 F multiply(F a, F b) {

@@ -1,0 +1,142 @@
+/// \file reduce.cuh
+/// The owner's sum of the tiles that all ranks published.
+#pragma once
+
+#include <devcomm/collective/detail/packs.cuh>
+#include <devcomm/data/pack.cuh>
+#include <devcomm/data/reduction.cuh>
+#include <devcomm/detail/agree.cuh>
+#include <devcomm/gemm/partials.hpp>
+#include <devcomm/gemm/session.cuh>
+#include <devcomm/gemm/tile_order.hpp>
+
+namespace devcomm::detail {
+
+/// Loads a pack of each of `sources` tiles, a tile `stride` elements behind the other, and sums them in their order.
+template <int Sources, class T>
+DEVCOMM_DEVICE void sum_packs(const T* first, uint64_t stride, int sources, accumulator_t<T> (&total)[pack<T>::size]) {
+  constexpr int at_once = members_at_once<Sources>;
+  const int end = Sources != 0 ? Sources : sources;
+  DEVCOMM_UNROLL_BY(1)
+  for (int source = 0; source < end; source += at_once) {
+    arch::vec16 values[at_once];
+    DEVCOMM_UNROLL
+    for (int s = 0; s < at_once; ++s)
+      if (source + s < end) values[s] = arch::load16_streaming(first + static_cast<uint64_t>(source + s) * stride);
+    DEVCOMM_UNROLL
+    for (int s = 0; s < at_once; ++s) {
+      if (source + s >= end) break;
+      const pack<T> value = to_pack<T>(values[s]);
+      DEVCOMM_UNROLL
+      for (int e = 0; e < pack<T>::size; ++e) {
+        const auto element = static_cast<accumulator_t<T>>(value[e]);
+        total[e] = source + s == 0 ? element : total[e] + element;
+      }
+    }
+  }
+}
+
+template <class T, class Group, class Store>
+struct tile_sum {
+  const Group& group;
+  const T* first;
+  uint64_t source_stride;
+  uint32_t row_stride;
+  int sources;
+  const gemm::tile& t;
+  const Store& store;
+
+  template <int Sources>
+  DEVCOMM_DEVICE void run() const {
+    constexpr uint32_t size = pack<T>::size;
+    const uint32_t in_row = divide_up(t.columns, size);
+    DEVCOMM_UNROLL_BY(1)
+    for (auto i = static_cast<uint32_t>(group.thread_rank()); i < t.rows * in_row;
+         i += static_cast<uint32_t>(group.size())) {
+      const uint32_t row = i / in_row;
+      const uint32_t column = i % in_row * size;
+      accumulator_t<T> total[pack<T>::size];
+      sum_packs<Sources, T>(first + uint64_t{row} * row_stride + column, source_stride, sources, total);
+      store(t.row + row, t.column + column, static_cast<int>(min_of(size, t.columns - column)), total);
+    }
+  }
+};
+
+}  // namespace devcomm::detail
+
+namespace devcomm::gemm {
+
+/// Sums tiles that this rank owns, or all tiles where the grid has one member.
+///
+///     gemm::reducer reducer{block{}, comm, session, partials};
+///     for (uint32_t i = blockIdx.x; i < grid.tiles_of(rank); i += gridDim.x)
+///       reducer.reduce(grid.at(rank, i), gemm::to_matrix{output, ld});
+///
+/// By all blocks after their last tile; or by blocks or warps of their own, while others compute: then the last sum
+/// comes shortly after the last tile.
+///
+/// *Collective* over its group, which has a member `any`. Each tile is reduced by one group.
+///
+/// Elements are summed in the order of the ranks, in `accumulator_t<T>`, and rounded once: the same bits in every run,
+/// and those of `collective::reduce_scatter` of the same tiles.
+///
+/// *Failure*: as for `lsa::barrier_session`; the record names the tile and the rank that did not publish it. `reduce`
+/// then stores nothing.
+template <class T, class Group>
+class reducer {
+  static_assert(detail::is_same<accumulator_t<T>, float>, "tiles are float, or of a type that accumulates in float");
+  static_assert(detail::has_any<Group>, "a reducer needs a group with any(bool), such as devcomm::block");
+
+ public:
+  DEVCOMM_DEVICE reducer(Group group, const device_comm& comm, const flag_access& flags,
+                         const partial_handle<T>& partials)
+      : group_(group), flags_(flags), partials_(partials), tiles_(comm.buffer(partials.tiles).local()) {}
+  reducer(const reducer&) = delete;
+  reducer& operator=(const reducer&) = delete;
+
+  /// Waits for all ranks' tile `t`, sums, and calls `store(row, column, count, sums)` for up to 16 bytes of a row at a
+  /// time: `count` elements of C from there on, in an array that `store` may change. Returns whether all came.
+  template <class Store>
+  DEVCOMM_DEVICE bool reduce(const tile& t, const Store& store) {
+    if (wait(t, detail::communicator_timeout()) != status::success) return false;
+    sum(t, store);
+    return true;
+  }
+  /// `reduce`, where the tiles come within `limit` and a little more, see `lsa::barrier_session::wait_for`. After
+  /// `status::timeout` nothing is stored or recorded, and the call may be repeated.
+  template <class Store>
+  [[nodiscard]] DEVCOMM_DEVICE status reduce_for(const tile& t, const Store& store, nanoseconds limit) {
+    const status outcome = wait(t, detail::within(limit));
+    if (outcome == status::success) sum(t, store);
+    return outcome;
+  }
+
+ private:
+  DEVCOMM_DEVICE status wait(const tile& t, detail::deadline limit) {
+    status mine = mine_;
+    for (auto source = static_cast<int>(group_.thread_rank()); source < flags_.members().size;
+         source += static_cast<int>(group_.size())) {
+      if (mine == status::success)
+        mine = flags_.wait(operation::gemm_tile, t.index, partials_.tile_flag(source, t.index), source, limit);
+    }
+    const status outcome = detail::agree(group_, mine, limit.own ? status::aborted : status::timeout, nullptr);
+    if (outcome != status::success && !(outcome == status::timeout && limit.own)) mine_ = status::aborted;
+    return outcome;
+  }
+
+  template <class Store>
+  DEVCOMM_DEVICE void sum(const tile& t, const Store& store) const {
+    const int sources = flags_.members().size;
+    const detail::tile_sum<T, Group, Store> body{
+        group_, tiles_ + partials_.first(0, t.index), partials_.first(1, 0), partials_.stride, sources, t, store};
+    detail::with_ranks(sources, body);
+  }
+
+  Group group_;
+  flag_access flags_;
+  partial_handle<T> partials_;
+  const T* tiles_;
+  status mine_ = status::success;  // the same for all threads of the group
+};
+
+}  // namespace devcomm::gemm

@@ -1,0 +1,236 @@
+/// The parts that go around a matrix product, each by itself: gate, publisher, reducer, and what they say of failures.
+#include <devcomm/devcomm.cuh>
+
+#include "support/ranks.hpp"
+
+#include <cuda_bf16.h>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include <string>
+
+using namespace devcomm;
+
+namespace {
+
+constexpr unsigned threads = 64;
+
+std::string said_by(const host::device_communicator& comm) {
+  try {
+    comm.check();
+  } catch (const host::kernel_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void require_said(const host::device_communicator& comm, const std::string& text) {
+  const std::string said = said_by(comm);
+  test::require(said.find(text) != std::string::npos, "it said: " + said);
+}
+
+host::communicator_options impatient() {
+  host::communicator_options options;
+  options.kernel_timeout = std::chrono::milliseconds(40);
+  return options;
+}
+
+launch_config one_block() { return {.grid = 1, .block = threads, .stream = cudaStreamPerThread}; }
+
+constexpr gemm::problem_shape problem{8, 16, 8};
+constexpr gemm::tile_shape shape{4, 16, 4};
+
+// --- shared memory ---
+
+/// Each rank publishes every tile from shared memory, and sums its own.
+template <class T>
+__global__ void publish_shared(device_comm comm, gemm::partial_handle<T> partials, gemm::tile_order order, T* output) {
+  __shared__ alignas(16) T rows[shape.m * shape.n];
+  const gemm::session session{block{}, comm, partials.flags};
+  {
+    gemm::publisher publisher{block{}, comm, session, partials, order.grid()};
+    for (std::uint32_t i = 0; i < order.size(); ++i) {
+      const gemm::tile t = order[i];
+      for (unsigned e = threadIdx.x; e < t.rows * shape.n; e += blockDim.x)
+        rows[e] = static_cast<T>(static_cast<float>((t.row * shape.n + e) % 16 + static_cast<unsigned>(comm.rank)));
+      publisher.store_shared(t, rows);
+    }
+  }
+  gemm::reducer reducer{block{}, comm, session, partials};
+  const int owner = order.grid().members() == 1 ? 0 : comm.lsa_rank();
+  for (std::uint32_t i = 0; i < order.grid().tiles_of(owner); ++i)
+    reducer.reduce(
+        order.grid().at(owner, i),
+        gemm::to_matrix<T>{output, problem.n, order.grid().members() == 1 ? 0 : order.grid().first_row(owner)});
+}
+
+template <class T>
+void shared_case(host::communicator& comm, int owners) {
+  const auto grid = gemm::tile_grid::by_rows(problem, shape, owners);
+  auto needs = comm.requirements().lsa_barriers(1);
+  const auto partials = needs.add(gemm::partial_tiles<T>{comm.lsa(), grid, 1});
+  const auto device_comm = comm.create_device_comm(needs);
+  const int owner = owners == 1 ? 0 : comm.rank();
+  const std::uint32_t first = grid.first_row(owner);
+  const test::device_array<T> output(std::uint64_t{grid.first_row(owner + 1) - first} * problem.n, 0xff);
+  const gemm::tile_order order{grid, owner, gemm::first_owner::next};
+  launch(publish_shared<T>, one_block(), device_comm.get(), partials, order, output.get());
+  test::finish("publish_shared");
+  device_comm.check();
+  const auto got = output.read();
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const auto ranks = static_cast<std::size_t>(comm.size());
+    const std::size_t expected = ranks * ((first * problem.n + i) % 16) + ranks * (ranks - 1) / 2;
+    test::require(static_cast<float>(got[i]) == static_cast<float>(expected), "a sum is wrong");
+  }
+}
+
+// --- failures ---
+
+enum class part { gate, reducer, result };
+
+/// Rank 0 waits for what rank 1, which launches nothing, would have sent; then publishes a tile of garbage.
+__global__ void wait_in_vain(device_comm comm, gemm::partial_handle<float> partials, gemm::flag_handle flags,
+                             gemm::operand_chunks chunks, part which, status* outcomes) {
+  const gemm::session session{thread{}, comm, flags};
+  const gemm::session sums{thread{}, comm, partials.flags};
+  const gemm::tile_grid& grid = chunks.grid();
+  const gemm::tile theirs = grid.at(1, 0);
+  const gemm::tile mine = grid.at(0, 1);
+  gemm::gate gate{thread{}, session, chunks};
+  gemm::reducer reducer{thread{}, comm, sums, partials};
+  sums.set(0, partials.tile_flag(0, 1));  // its own
+  const auto store = [](std::uint32_t, std::uint32_t, int, const float(&)[4]) {};
+  outcomes[0] = which == part::gate ? gate.wait_for(theirs, 4, microseconds(500))
+                                    : reducer.reduce_for(mine, store, microseconds(500));
+  if (which == part::gate) gate.wait(theirs, 4);
+  if (which == part::reducer) outcomes[1] = reducer.reduce(mine, store) ? status::success : status::aborted;
+  outcomes[2] = gate.wait_for(theirs, 0, milliseconds(60000));
+  outcomes[3] = reducer.reduce_for(mine, store, milliseconds(60000));
+  sums.set(1, partials.tile_flag(0, 0));
+}
+
+void check_record(part which, const std::string& text) {
+  test::on_ranks(
+      2,
+      [&](host::communicator& comm) {
+        const auto grid = gemm::tile_grid::by_rows({16, 4, 8}, {4, 4, 4}, 2);
+        const gemm::operand_chunks chunks{grid, 4, 4};
+        auto needs = comm.requirements();
+        const auto partials = needs.add(gemm::partial_tiles<float>{comm.lsa(), grid, 1});
+        const auto flags = needs.add(gemm::flags{comm.lsa(), chunks.count(), 1});
+        const auto device_comm = comm.create_device_comm(needs);
+        comm.barrier();
+        if (comm.rank() == 0) {
+          const test::device_array<status> outcomes(4, 0xff);
+          launch(wait_in_vain, {.stream = cudaStreamPerThread}, device_comm.get(), partials, flags, chunks, which,
+                 outcomes.get());
+          test::finish("wait_in_vain");
+          const auto got = outcomes.read();
+          test::require(got[0] == status::timeout, "a deadline that passes is no timeout");
+          test::require(which != part::reducer || got[1] == status::aborted, "a sum of tiles that did not come");
+          test::require(got[2] == status::aborted && got[3] == status::aborted, "a wait after a failure goes on");
+          test::require(device_comm.failures().size() == 1, "there is not one record");
+          require_said(device_comm, text);
+        }
+        comm.barrier();
+        if (comm.rank() == 1) {
+          std::uint64_t flag = 1;
+          check_cuda(cudaMemcpy(&flag, device_comm.get().resources.local + partials.flags.offset, 8, cudaMemcpyDefault),
+                     "cudaMemcpy");
+          test::require(flag == 0, "a rank that timed out publishes a tile");
+        }
+        comm.barrier();
+      },
+      impatient());
+}
+
+__global__ void sum_rows(device_comm comm, gemm::partial_handle<float> partials, gemm::tile_order order,
+                         float* output) {
+  const gemm::reference_product product{gemm::rows_of<float>{output, 0}, gemm::rows_of<float>{output, 0}, 0, 4};
+  gemm::reduce_scatter(comm, partials, order, product,
+                       gemm::to_matrix<float>{output, order.grid().problem().n, order.grid().first_row(comm.rank)});
+}
+
+}  // namespace
+
+TEST_CASE("tiles go from shared memory to their owners, or to all ranks, by bulk copies") {
+  for (const int ranks : {1, 2, 3}) {
+    test::on_ranks(ranks, [](host::communicator& comm) {
+      shared_case<float>(comm, comm.size());
+      shared_case<__nv_bfloat16>(comm, comm.size());
+      shared_case<float>(comm, 1);
+    });
+  }
+}
+
+TEST_CASE("a chunk or tile that never comes leaves a record of its number and rank, and nothing is published then") {
+  check_record(part::gate,
+               "rank 0, block 0: operand chunk 5 waited for rank 1 to reach epoch 1 and last saw 0: timeout");
+  check_record(part::reducer, "rank 0, block 0: tile 1 waited for rank 1 to reach epoch 1 and last saw 0: timeout");
+}
+
+TEST_CASE("ranks with problems of different sizes get a launch mismatch") {
+  host::communicator_options options = impatient();
+  options.check_launch = true;
+  test::on_ranks(
+      2,
+      [](host::communicator& comm) {
+        const auto largest = gemm::tile_grid::by_rows({64, 16, 8}, shape, 2);
+        auto needs = comm.requirements().lsa_barriers(1);
+        const auto partials = needs.add(gemm::partial_tiles<float>{comm.lsa(), largest, 1});
+        const auto device_comm = comm.create_device_comm(needs);
+        const auto grid = gemm::tile_grid::by_rows({comm.rank() == 0 ? 32u : 24u, 16, 8}, shape, 2);
+        const gemm::tile_order order{grid, comm.rank(), gemm::first_owner::next};
+        const test::device_array<float> output(std::size_t{64} * 16);
+        launch(sum_rows, one_block(), device_comm.get(), partials, order, output.get());
+        test::finish("sum_rows");
+        require_said(device_comm, "launch mismatch: ");
+      },
+      options);
+}
+
+#if defined(DEVCOMM_SIMULATOR)
+
+#  include <devcomm/simulator/simulator.hpp>
+
+namespace {
+
+enum class mistake { none, blocks, grid, tiles, flag, twice };
+
+__global__ void misuse(device_comm comm, gemm::partial_handle<float> partials, gemm::tile_grid grid, mistake made) {
+  if (made == mistake::twice) const gemm::session first{block{}, comm, partials.flags};
+  const gemm::session session{block{}, comm, partials.flags};
+  gemm::publisher publisher{block{}, comm, session, partials, grid};
+  if (made == mistake::flag && threadIdx.x == 0) session.set(0, partials.flags.count);
+}
+
+void check_misuse(mistake made, const std::string& text) {
+  test::on_ranks(1, [&](host::communicator& comm) {
+    const auto grid = gemm::tile_grid::by_rows(problem, shape, 1);
+    auto needs = comm.requirements().lsa_barriers(2);
+    const auto partials = needs.add(gemm::partial_tiles<float>{comm.lsa(), grid, 1});
+    const auto device_comm = comm.create_device_comm(needs);
+    const auto wrong_grid = made == mistake::grid    ? gemm::tile_grid::by_rows({80, 16, 8}, shape, 1)
+                            : made == mistake::tiles ? gemm::tile_grid::by_rows(problem, {8, 16, 4}, 1)
+                                                     : grid;
+    launch(misuse, {.grid = made == mistake::blocks ? 2u : 1u, .block = threads, .stream = cudaStreamPerThread},
+           device_comm.get(), partials, wrong_grid, made);
+    const bool failed = cudaStreamSynchronize(cudaStreamPerThread) != cudaSuccess;
+    const std::string said = failed ? simulator::last_failure() : "";
+    test::require(failed == !text.empty() && said.find(text) != std::string::npos, "it said: " + said);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("misuse of flags and of the memory for tiles is named") {
+  check_misuse(mistake::none, "");
+  check_misuse(mistake::blocks, "the launch has more blocks than the flags were made for");
+  check_misuse(mistake::grid, "give gemm::partial_tiles the largest grid");
+  check_misuse(mistake::tiles, "another tile shape");
+  check_misuse(mistake::flag, "the flags were made for a smaller problem");
+  check_misuse(mistake::twice, "make one session for the launch, or give the second flags of its own");
+}
+
+#endif
