@@ -39,6 +39,7 @@ struct shape {
   unsigned roles;
   bool on_one_gpu;
   std::vector<control> controls;  ///< in the order of their numbers, from 1 on
+  bool needs_bulk_copies = false;
 };
 
 const std::vector<shape>& all_shapes() {
@@ -59,6 +60,30 @@ const std::vector<shape>& all_shapes() {
       {"lamport", play<lamport>, 2, false, {{"no_fence", false}, {"one_row", true}}},
       {"chunk_reuse", play<chunk_reuse>, 2, false, {{"relaxed_credit", false}, {"early_credit", true}}},
       {"row_reuse", play<row_reuse>, 3, false, {{"before_all_looked", true}, {"unheard", true}}},
+      {"bulk_load_pushed",
+       play<bulk_load<false>>,
+       2,
+       false,
+       {{"no_proxy_fence", false}, {"relaxed_wait", false}, {"no_sync", true}},
+       true},
+      {"bulk_load_pulled",
+       play<bulk_load<true>>,
+       2,
+       false,
+       {{"no_proxy_fence", false}, {"relaxed_wait", false}, {"no_sync", true}},
+       true},
+      {"bulk_store",
+       play<bulk_store<false>>,
+       2,
+       false,
+       {{"read_only_wait", false}, {"no_proxy_fence", false}, {"early_flag", true}},
+       true},
+      {"bulk_add",
+       play<bulk_store<true>>,
+       2,
+       false,
+       {{"read_only_wait", false}, {"no_proxy_fence", false}, {"early_flag", true}},
+       true},
       {"abort_word", play<abort_word>, 2, true, {{"no_fence", false}, {"told_first", true}}},
       {"store_buffering", play<store_buffering>, 2, false, {{"acq_rel_fence", false}, {"no_fence", false}}},
   };
@@ -278,12 +303,19 @@ bool run_shapes(host::communicator& comm, const options& chosen) {
     std::printf("%d ranks on %s\n", comm.size(), comm.properties().device_name.c_str());
     std::printf("%-24s %-18s %-9s %12s %14s %12s %8s\n", "shape", "run", "", "rounds", "looks", "forbidden", "lost");
   }
+  int major = 0;
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, comm.device()),
+             "cudaDeviceGetAttribute");
   bool is_right = true;
   for (const shape& one : all_shapes()) {
     if (!chosen.shape.empty() && chosen.shape != one.name) continue;
     const host::capability& lines = comm.properties().ll128;
     if (std::strcmp(one.name, "ll128") == 0 && !lines.available) {
       if (comm.rank() == 0) std::printf("%-24s left out: %s\n", one.name, lines.reason.c_str());
+      continue;
+    }
+    if (one.needs_bulk_copies && major < 9) {
+      if (comm.rank() == 0) std::printf("%-24s left out: compute capability below 9.0\n", one.name);
       continue;
     }
     is_right = all.run(one, chosen.controls) && is_right;

@@ -15,6 +15,8 @@
 #include <devcomm/lsa/ll128_session.cuh>
 #include <devcomm/lsa/ll_session.cuh>
 
+#include <cuda/ptx>
+
 namespace litmus {
 
 DEVCOMM_DEVICE inline void store_weakly(std::uint32_t* word, std::uint32_t value) {
@@ -159,6 +161,125 @@ struct lamport {
 
  private:
   DEVCOMM_DEVICE static arch::vec16 words_of(const actor& self, unsigned sender) {
+    return {self.value(sender, 0), self.value(sender, 1), self.value(sender, 2), self.value(sender, 3)};
+  }
+};
+
+// Bulk copies, which devices before compute capability 9.0 do not have.
+
+/// What a peer stored is read by a bulk copy of the waiting thread: as operands behind `gemm::gate`. `Pulled`: from the
+/// writer's memory, across the link.
+template <bool Pulled>
+struct bulk_load {
+  enum : unsigned { no_proxy_fence = 1, relaxed_wait = 2, no_sync = 3 };
+  static constexpr unsigned writer = 0, reader = 1;
+
+  DEVCOMM_DEVICE static void run(actor& self) {
+#if defined(DEVCOMM_SIMULATOR) || __CUDA_ARCH__ >= 900
+    namespace ptx = cuda::ptx;
+    alignas(128) __shared__ arch::vec16 rows[max_threads];
+    __shared__ std::uint64_t full;
+    const unsigned control = self.control();
+    const auto bytes = static_cast<std::uint32_t>(arch::block_threads() * sizeof(arch::vec16));
+    char* const mine = self.packet(Pulled ? writer : reader, writer, 0);
+    if (self.leads()) {
+      ptx::mbarrier_init(&full, 1);
+      ptx::fence_mbarrier_init(ptx::sem_release, ptx::scope_cluster);
+    }
+    while (self.begin_round()) {
+      const std::uint32_t round = self.round();
+      if (self.role() == writer) {
+        self.jitter(1);
+        arch::store16(mine, words_of(self));
+        if (control != no_sync) devcomm::block::sync();
+        if (self.leads()) {
+          devcomm::detail::store_flag(self.flag(reader, 0), round, memory_order::release);
+          self.await_word(reader, self.flag(writer, 1), round, memory_order::acquire);
+        }
+        continue;
+      }
+      if (self.leads()) {
+        self.await_word(writer, self.flag(reader, 0), round,
+                        control == relaxed_wait ? memory_order::relaxed : memory_order::acquire);
+        if (control != no_proxy_fence) arch::fence_async();
+        ptx::mbarrier_arrive_expect_tx(ptx::sem_release, ptx::scope_cta, ptx::space_shared, &full, bytes);
+        ptx::cp_async_bulk(ptx::space_cluster, ptx::space_global, rows, mine, bytes, &full);
+      }
+      while (!ptx::mbarrier_try_wait_parity(&full, (round - 1) % 2)) {
+      }
+      const arch::vec16 got = rows[arch::thread_rank()], expected = words_of(self);
+      self.look(got.x == expected.x && got.y == expected.y && got.z == expected.z && got.w == expected.w);
+      devcomm::block::sync();
+      if (self.leads()) devcomm::detail::store_flag(self.flag(writer, 1), round, memory_order::release);
+    }
+#else
+    static_cast<void>(self);
+#endif
+  }
+
+ private:
+  DEVCOMM_DEVICE static arch::vec16 words_of(const actor& self) {
+    return {self.value(writer, 0), self.value(writer, 1), self.value(writer, 2), self.value(writer, 3)};
+  }
+};
+
+/// A bulk copy stores shared memory to a peer, or adds it to what is there, and the thread that issued it then says so:
+/// as `gemm::publisher::store_shared`.
+template <bool Adds>
+struct bulk_store {
+  enum : unsigned { read_only_wait = 1, no_proxy_fence = 2, early_flag = 3 };
+  static constexpr unsigned sender = 0, receiver = 1;
+
+  DEVCOMM_DEVICE static void run(actor& self) {
+#if defined(DEVCOMM_SIMULATOR) || __CUDA_ARCH__ >= 900
+    namespace ptx = cuda::ptx;
+    alignas(128) __shared__ arch::vec16 rows[max_threads];
+    const unsigned control = self.control();
+    const auto bytes = static_cast<std::uint32_t>(arch::block_threads() * sizeof(arch::vec16));
+    char* const theirs = self.packet(receiver, sender, 0);
+    while (self.begin_round()) {
+      const std::uint32_t round = self.round();
+      if (self.role() == sender) {
+        rows[arch::thread_rank()] = Adds ? arch::vec16{1, 1, 1, 1} : words_of(self);
+        if (control != no_proxy_fence) arch::fence_async();
+        self.jitter(1);
+        devcomm::block::sync();
+        if (!self.leads()) continue;
+        const auto say_so = [&] { devcomm::detail::store_flag(self.flag(receiver, 0), round, memory_order::release); };
+        if (control == early_flag) say_so();
+        if constexpr (Adds) {
+          ptx::cp_reduce_async_bulk(ptx::space_global, ptx::space_shared, ptx::op_add,
+                                    reinterpret_cast<std::uint32_t*>(theirs),
+                                    reinterpret_cast<const std::uint32_t*>(rows), bytes);
+        } else {
+          arch::store_bulk(theirs, rows, bytes);
+        }
+        if (control == read_only_wait) {
+          ptx::cp_async_bulk_commit_group();
+          ptx::cp_async_bulk_wait_group_read(ptx::n32_t<0>());
+        } else {
+          arch::finish_bulk_stores();
+        }
+        if (control != early_flag) say_so();
+        self.await_word(receiver, self.flag(sender, 1), round, memory_order::acquire);
+        continue;
+      }
+      if (self.leads()) self.await_word(sender, self.flag(receiver, 0), round, memory_order::acquire);
+      if (!self.together()) return;
+      const arch::vec16 got = arch::load16(theirs);
+      const arch::vec16 expected = Adds ? arch::vec16{round, round, round, round} : words_of(self);
+      self.look(got.x == expected.x && got.y == expected.y && got.z == expected.z && got.w == expected.w);
+      devcomm::block::sync();
+      if (self.leads()) devcomm::detail::store_flag(self.flag(sender, 1), round, memory_order::release);
+    }
+    if (self.role() == sender && self.leads()) arch::finish_bulk_stores();
+#else
+    static_cast<void>(self);
+#endif
+  }
+
+ private:
+  DEVCOMM_DEVICE static arch::vec16 words_of(const actor& self) {
     return {self.value(sender, 0), self.value(sender, 1), self.value(sender, 2), self.value(sender, 3)};
   }
 };

@@ -196,12 +196,13 @@ TEST_CASE("ranks with problems of different sizes get a launch mismatch") {
 
 namespace {
 
-enum class mistake { none, blocks, grid, tiles, flag, twice };
+enum class mistake { none, blocks, grid, tiles, flag, twice, not_begun };
 
 __global__ void misuse(device_comm comm, gemm::partial_handle<float> partials, gemm::tile_grid grid, mistake made) {
   if (made == mistake::twice) const gemm::session first{block{}, comm, partials.flags};
   const gemm::session session{block{}, comm, partials.flags};
   gemm::publisher publisher{block{}, comm, session, partials, grid};
+  if (made == mistake::not_begun) publisher.end(grid.at(0, 0));
   if (made == mistake::flag && threadIdx.x == 0) session.set(0, partials.flags.count);
 }
 
@@ -230,6 +231,7 @@ TEST_CASE("misuse of flags and of the memory for tiles is named") {
   check_misuse(mistake::grid, "give gemm::partial_tiles the largest grid");
   check_misuse(mistake::tiles, "another tile shape");
   check_misuse(mistake::flag, "the flags were made for a smaller problem");
+  check_misuse(mistake::not_begun, "call begin() before the stores of each tile");
   check_misuse(mistake::twice, "make one session for the launch, or give the second flags of its own");
 }
 

@@ -2,6 +2,7 @@
 ///
 ///     mistakes NAME [right]
 #include "mistakes/barrier_programs.cuh"
+#include "mistakes/gemm_kernels.cuh"
 #include "mistakes/gin_kernels.cuh"
 #include "mistakes/host_programs.cuh"
 #include "mistakes/memory_kernels.cuh"
@@ -33,7 +34,7 @@ void unseen_launch_error(communicator& comm, bool wrong) {
 std::vector<mistake> all_mistakes() {
   std::vector<mistake> all{{"unseen_launch_error", unseen_launch_error}};
   for (const auto& more : {barrier_programs(), memory_programs(), packet_programs(), host_programs(), order_kernels(),
-                           wait_kernels(), memory_kernels(), multimem_kernels(), gin_kernels()})
+                           wait_kernels(), memory_kernels(), multimem_kernels(), gin_kernels(), gemm_kernels()})
     all.insert(all.end(), more.begin(), more.end());
   return all;
 }

@@ -68,11 +68,13 @@ class publisher {
   }
   /// After the stores to the tile's owner.
   DEVCOMM_DEVICE void end(const tile& t) {
+    check_begun();
     group().sync();
     if (alive_ && group().thread_rank() == 0) set(t.owner, t);
   }
   /// After the stores to all members, where the grid has one.
   DEVCOMM_DEVICE void end_on_all(const tile& t) {
+    check_begun();
     group().sync();
     if (!alive_) return;
     for (auto m = static_cast<int>(group().thread_rank()); m < flags_.members().size;
@@ -100,6 +102,11 @@ class publisher {
   }
 
  private:
+  DEVCOMM_DEVICE void check_begun() const {
+    DEVCOMM_ASSERT(met_,
+                   "a tile ends that has not begun: call begin() before the stores of each tile, and store only "
+                   "where it returns true");
+  }
   DEVCOMM_DEVICE void set(int member, const tile& t) const {
     flags_.set(member, partials_.tile_flag(flags_.members().rank, t.index));
   }
