@@ -146,8 +146,7 @@ __global__ void load_by_bulk_copy(device_comm comm, gemm::flag_handle flags, sym
   if (threadIdx.x == 0) {
     session.set(next, 0);
     const int previous = (comm.rank + comm.lsa_size - 1) % comm.lsa_size;
-    if (session.wait(operation::gemm_operand, 0, 0, previous, devcomm::detail::communicator_timeout()) ==
-        status::success) {
+    if (session.wait(operation::gemm_operand, 0, 0, previous) == status::success) {
       if (!wrong) cuda::ptx::fence_proxy_async();
       cuda::ptx::mbarrier_arrive_expect_tx(cuda::ptx::sem_release, cuda::ptx::scope_cta, cuda::ptx::space_shared, &full,
                                            sizeof row);

@@ -118,21 +118,11 @@ DEVCOMM_DEVICE void all_reduce(const device_comm& comm, const partial_handle<T>&
     return;
   }
   for (uint32_t i = role.first; i < grid.tiles_of(members.rank); i += role.step) {
-    if (!sums.reduce(grid.at(members.rank, i), output)) return;
-    group.sync();
-    for (auto m = static_cast<int>(group.thread_rank()); m < members.size; m += static_cast<int>(group.size()))
-      if (m != members.rank) launch.set(m, partials.result_flag(members.rank, i));
+    const tile t = grid.at(members.rank, i);
+    if (!sums.reduce(t, output)) return;
+    sums.set_result(t);
   }
-  // The launch ends when all results are here; each thread waits for some.
-  const uint32_t threads = role.step * group.size();
-  status mine = status::success;
-  for (int owner = 0; owner < members.size; ++owner) {
-    if (owner == members.rank) continue;
-    for (uint32_t i = role.first * group.size() + group.thread_rank(); i < grid.tiles_of(owner); i += threads)
-      if (mine == status::success)
-        mine = launch.wait(operation::gemm_result, partials.number(owner, i), partials.result_flag(owner, i), owner,
-                           detail::communicator_timeout());
-  }
+  sums.wait_for_results(grid, role.first, role.step);
 }
 
 /// The rows of A are sharded; each rank gathers them while it computes its own columns of C, all rows of them.

@@ -111,6 +111,32 @@ class reducer {
     return outcome;
   }
 
+  /// Says to all ranks that this rank has stored the sum of its tile `t` to their outputs, see `to_matrices`. After
+  /// `reduce`.
+  DEVCOMM_DEVICE void set_result(const tile& t) const {
+    group_.sync();
+    const team& ranks = flags_.members();
+    for (auto m = static_cast<int>(group_.thread_rank()); m < ranks.size; m += static_cast<int>(group_.size()))
+      if (m != ranks.rank) flags_.set(m, partials_.result_flag(ranks.rank, t.index));
+  }
+
+  /// Waits for part `part` of `parts` of the results that the other owners store to this rank, each thread for some of
+  /// them. All parts together, by any groups, and the end of the launch make the output complete.
+  DEVCOMM_DEVICE void wait_for_results(const tile_grid& grid, uint32_t part, uint32_t parts) {
+    const uint64_t first = uint64_t{part} * group_.size() + group_.thread_rank();
+    const uint64_t step = uint64_t{parts} * group_.size();
+    status mine = mine_;
+    for (int owner = 0; owner < grid.members(); ++owner) {
+      if (owner == flags_.members().rank) continue;
+      for (uint64_t i = first; i < grid.tiles_of(owner) && mine == status::success; i += step) {
+        const auto index = static_cast<uint32_t>(i);
+        mine = flags_.wait(operation::gemm_result, partials_.number(owner, index), partials_.result_flag(owner, index),
+                           owner);
+      }
+    }
+    group_.sync();
+  }
+
  private:
   DEVCOMM_DEVICE status wait(const tile& t, detail::deadline limit) {
     status mine = mine_;

@@ -40,7 +40,7 @@ class flag_access {
   /// Waits, as one thread, until `source` has set `flag` on this rank in this launch. `what` and `index` name it in
   /// reports. *Ordering*: acquire, at system scope.
   [[nodiscard]] DEVCOMM_DEVICE status wait(operation what, uint32_t index, uint32_t flag, int source,
-                                           detail::deadline limit) const {
+                                           detail::deadline limit = detail::communicator_timeout()) const {
     const detail::wait_site site{what, index, members_.number(source), epoch_};
     const uint64_t epoch = epoch_;
     return detail::wait_for_word(
