@@ -6,7 +6,6 @@
 ///
 /// Both travel in packets, so all tensors are plain device memory, and there is no barrier.
 #include "common/expect_rms_norm.hpp"
-#include "common/sum_over_block.cuh"
 
 #include <devcomm/devcomm.cuh>
 #include <devcomm/host/run_ranks.hpp>
@@ -34,43 +33,29 @@ template <int Threads, class T>
 __global__ void __launch_bounds__(Threads)
     sequence_parallel_norm(device_comm comm, both_ways mailboxes, tensors<T> on) {
   extern __shared__ __align__(16) unsigned char in_shared[];
-  auto* const held = reinterpret_cast<pack<T>*>(in_shared);
+  const collective::norm_rows<T> norm{in_shared, 1, on.hidden};
 
-  const std::uint64_t count = std::uint64_t{on.rows} * on.hidden;
   const std::uint64_t rows_of_rank = collective::shard_length(on.rows, comm.lsa_size);
+  const std::uint64_t count = std::uint64_t{on.rows} * on.hidden;
   const std::uint64_t length = rows_of_rank * on.hidden;
-  const std::uint64_t mine = collective::shard_of_length(count, length, comm.lsa().rank).size();
+  const std::uint64_t mine = collective::shard_of_length(count, length, comm.lsa().rank).size() / on.hidden;
   const collective::from_shards<T> partials{on.partial, count, length};
-  const collective::from_memory<T> residuals{on.residual, mine};
-  const collective::to_memory<T> new_residuals{on.residual, mine};
   const collective::from_memory<T> weights{on.weight, on.hidden};
 
   lsa::lamport_session scatter{block{}, comm, mailboxes.scatter, blockIdx.x};
   lsa::lamport_session gather{block{}, comm, mailboxes.gather, blockIdx.x};
-  const std::uint64_t row_packs = on.hidden / pack<T>::size;
   for (std::uint64_t row = blockIdx.x; row < rows_of_rank; row += gridDim.x) {
-    const collective::slice packs{row * row_packs, (row + 1) * row_packs};
-    float squares = 0;
-    collective::reduce_scatter<T>(
-        scatter, packs, partials,
-        [&](std::uint64_t i, pack<T> sums) {
-          const pack<T> added = residuals(i);
-          for (int e = 0; e < pack<T>::size; ++e) {
-            sums[e] = static_cast<T>(static_cast<float>(sums[e]) + static_cast<float>(added[e]));
-            squares += static_cast<float>(sums[e]) * static_cast<float>(sums[e]);
-          }
-          new_residuals(i, sums);
-          held[i - packs.begin] = sums;
-        },
-        sum{});
+    const collective::slice packs{row * norm.row_packs(), (row + 1) * norm.row_packs()};
+    // Where rows do not come out even, the last ranks have none in the last round.
+    collective::reduce_scatter<T>(scatter, packs, partials, norm.add_to(row < mine ? on.residual : nullptr, row),
+                                  sum{});
     if (scatter.agree() != status::success) return;  // of a row with gaps there is no norm
 
-    const float mean = example::sum_over_block<Threads>(squares) / static_cast<float>(on.hidden);
-    const float scale = rsqrtf(mean + example::norm_epsilon);
+    const float scale = norm.scale(0, example::norm_epsilon);
     collective::all_gather<T>(
         gather, packs,
         [&](std::uint64_t i) {
-          pack<T> normed = held[i - packs.begin];
+          pack<T> normed = norm.kept(0, i - packs.begin);
           const pack<T> factors = weights(i - packs.begin);
           for (int e = 0; e < pack<T>::size; ++e)
             normed[e] = static_cast<T>(static_cast<float>(normed[e]) * scale * static_cast<float>(factors[e]));
@@ -98,7 +83,10 @@ void run_case(host::communicator& comm, const host::device_communicator& device_
   example::poison(normed, count);
 
   launch(sequence_parallel_norm<threads, T>,
-         {.grid = blocks, .block = threads, .shared_bytes = hidden * sizeof(T), .stream = cudaStreamPerThread},
+         {.grid = blocks,
+          .block = threads,
+          .shared_bytes = collective::norm_rows<T>::bytes(1, hidden),
+          .stream = cudaStreamPerThread},
          device_comm.get(), mailboxes, tensors<T>{partial, weight, residual, normed, rows, hidden});
   check_cuda(cudaStreamSynchronize(cudaStreamPerThread), "sequence_parallel_norm");
   device_comm.check();

@@ -31,6 +31,7 @@
 #include <devcomm/collective/multimem.cuh>
 #include <devcomm/collective/reduce_scatter.cuh>
 #include <devcomm/collective/ring.cuh>
+#include <devcomm/collective/rms_norm.cuh>
 #include <devcomm/collective/send_receive.cuh>
 #include <devcomm/collective/tree.cuh>
 #include <devcomm/collective/vectors.cuh>

@@ -13,6 +13,8 @@
 
 using namespace devcomm;
 
+extern __shared__ __align__(16) unsigned char gemm_test_rows[];
+
 namespace {
 
 constexpr unsigned threads = 64;
@@ -88,6 +90,37 @@ __global__ void run_all_gather_in_place(device_comm comm, gemm::flag_handle flag
                                         gemm::reference_product<gemm::rows_of_peers<T>, gemm::rows_of<T>> product,
                                         gemm::to_matrix<T, finish<T>> output) {
   gemm::all_gather_in_place(comm, flags, order, product, output);
+}
+
+/// Sums, residual and RMSNorm, of the rows that a rank owns; two rows at once.
+template <class T>
+__global__ void sum_and_normalize(device_comm comm, gemm::partial_handle<T> partials, gemm::tile_order order,
+                                  reference<T> product, T* residual, const T* weight, T* normed) {
+  const collective::norm_rows<T> norm{gemm_test_rows, 2, order.grid().problem().n};
+  const gemm::session session{block{}, comm, partials.flags};
+  const gemm::tile_grid& grid = order.grid();
+  const int owner = grid.members() == 1 ? 0 : comm.lsa_rank();
+  {
+    gemm::publisher publisher{block{}, comm, session, partials, grid};
+    gemm::no_gate open;
+    for (std::uint32_t i = blockIdx.x; i < order.size(); i += gridDim.x) {
+      const gemm::tile t = order[i];
+      const bool to_all = grid.members() == 1;
+      using output = gemm::to_publisher<gemm::publisher<T, block>>;
+      product(block{}, t, open, output{publisher, t, to_all ? output::all_members : t.owner});
+      if (to_all) publisher.end_on_all(t);
+      if (!to_all) publisher.end(t);
+    }
+  }
+  gemm::reducer reducer{block{}, comm, session, partials};
+  const collective::to_rows<T> output{normed, grid.problem().n};
+  for (std::uint32_t row = 2 * blockIdx.x; row < grid.rows_of(owner); row += 2 * gridDim.x) {
+    const std::uint32_t rows = min(2u, grid.rows_of(owner) - row);
+    if (!reducer.reduce_rows(grid, row, rows, norm.add_to(residual, row))) return;
+    block{}.sync();
+    for (std::uint32_t i = 0; i < rows; ++i) norm.normalize(block{}, i, weight, 1e-5f, output, row + i);
+    block{}.sync();
+  }
 }
 
 /// What the sums become: bias and residual are those of rank 0 on every rank.
@@ -268,7 +301,57 @@ void all_gather_in_place_case(host::communicator& comm, const gemm::problem_shap
   });
 }
 
+template <class T>
+void norm_case(host::communicator& comm, const gemm::problem_shape& problem, bool to_all) {
+  constexpr gemm::tile_shape whole_packs{16, 16, 8};
+  const auto grid = to_all ? gemm::tile_grid::by_tiles(problem, whole_packs, 1, 2)
+                           : gemm::tile_grid::by_rows(problem, whole_packs, comm.size(), 2);
+  requirements needs = comm.requirements().lsa_barriers(max_blocks);
+  const auto partials = needs.add(gemm::partial_tiles<T>{comm.lsa(), grid, max_blocks});
+  const auto device_comm = comm.create_device_comm(needs);
+  const bench<T> with(comm, problem);
+  const int owner = to_all ? 0 : comm.rank();
+  const std::uint32_t first = to_all ? 0 : grid.first_row(owner);
+  const std::uint64_t count = std::uint64_t{grid.rows_of(owner)} * problem.n;
+  const test::device_array<T> residual(count), normed(count), weight(matrix<T>(0, 4, problem.n));
+  const gemm::tile_order order{grid, owner, gemm::first_owner::next};
+  launch(sum_and_normalize<T>,
+         {.grid = 3,
+          .block = threads,
+          .shared_bytes = collective::norm_rows<T>::bytes(2, problem.n),
+          .stream = cudaStreamPerThread},
+         device_comm.get(), partials, order, with.product(), residual.get(), weight.get(), normed.get());
+  test::finish("sum_and_normalize");
+  device_comm.check();
+  const auto got = normed.read();
+  for (std::uint32_t row = 0; row < grid.rows_of(owner); ++row) {
+    std::vector<double> sums(problem.n);
+    double squares = 0;
+    for (std::uint32_t c = 0; c < problem.n; ++c) {
+      for (int r = 0; r < comm.size(); ++r) sums[c] += element(problem, r, r, first + row, c);
+      squares += sums[c] * sums[c];
+    }
+    const double scale = 1 / std::sqrt(squares / problem.n + 1e-5);
+    for (std::uint32_t c = 0; c < problem.n; ++c)
+      expect_near(got[std::size_t{row} * problem.n + c], sums[c] * scale * static_cast<double>(value(0, 4, c)), 8,
+                  "a normalized row");
+  }
+}
+
 }  // namespace
+
+TEST_CASE("rows of a product's sums are normalized, by the owner of a shard or by all ranks") {
+  for (const int ranks : {1, 2, 3, 4, 8}) {
+    test::on_ranks(ranks, [](host::communicator& comm) {
+      for (const gemm::problem_shape& problem : {gemm::problem_shape{37, 40, 16}, {5, 16, 8}}) {
+        for (const bool to_all : {false, true}) {
+          norm_case<float>(comm, problem, to_all);
+          norm_case<__nv_bfloat16>(comm, problem, to_all);
+        }
+      }
+    });
+  }
+}
 
 TEST_CASE("a product's reduce-scatter gives each rank its rows of the sum, for any number of ranks and any sizes") {
   for (const int ranks : {1, 2, 3, 4, 8}) {

@@ -43,6 +43,8 @@ TEST_CASE("the tiles of a grid cover each element once, and each owner's are num
         total += grid.tiles_of(owner);
         for (std::uint32_t i = 0; i < grid.tiles_of(owner); ++i) {
           const tile t = grid.at(owner, i);
+          right = right && (!grid.owns_rows() ||
+                            grid.index_of(owner, t.row - grid.at(owner, 0).row, t.column / grid.shape().n) == i);
           right = right && t.owner == owner && t.index == i && t.rows > 0 && t.columns > 0 &&
                   t.rows <= grid.shape().m && t.columns <= grid.shape().n && t.row + t.rows <= grid.problem().m &&
                   t.column + t.columns <= grid.problem().n;

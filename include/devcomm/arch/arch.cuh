@@ -48,8 +48,8 @@
 /// has these, and for 8-bit types.
 ///
 /// Numbers. `smaller(a, b)`, `larger(a, b)` of floating-point numbers: a number rather than NaN, and -0 is below +0.
-/// `multiply(a, b)`: rounded by itself, never fused with a sum. `exp(x)`, `tanh(x)`: of `float`. `is_small_float<T>`:
-/// whether `T` is one of CUDA's floating-point types of 1 or 2 bytes.
+/// `multiply(a, b)`: rounded by itself, never fused with a sum. `exp(x)`, `tanh(x)`, `rsqrt(x)`: of `float`.
+/// `is_small_float<T>`: whether `T` is one of CUDA's floating-point types of 1 or 2 bytes.
 ///
 /// Launches. `wait_for_prior_launch()`, `allow_dependent_launch()`: see dependent_launch.cuh.
 ///

@@ -177,6 +177,7 @@ __device__ inline float larger(float a, float b) { return ::fmaxf(a, b); }
 __device__ inline double larger(double a, double b) { return ::fmax(a, b); }
 
 __device__ inline float exp(float x) { return ::expf(x); }
+__device__ inline float rsqrt(float x) { return ::rsqrtf(x); }
 __device__ inline float tanh(float x) { return ::tanhf(x); }
 
 __device__ inline float multiply(float a, float b) { return ::__fmul_rn(a, b); }

@@ -62,6 +62,40 @@ struct tile_sum {
   }
 };
 
+template <class T, class Group, class Consume>
+struct row_sums {
+  const Group& group;
+  const T* tiles;
+  const gemm::partial_handle<T>& partials;
+  const gemm::tile_grid& grid;
+  int owner;
+  int sources;
+  uint32_t first;
+  uint32_t rows;
+  const Consume& consume;
+
+  template <int Sources>
+  DEVCOMM_DEVICE void run() const {
+    constexpr uint32_t size = pack<T>::size;
+    const uint32_t in_row = grid.problem().n / size;
+    const uint32_t in_tile = grid.shape().n / size;
+    DEVCOMM_UNROLL_BY(1)
+    for (auto i = static_cast<uint32_t>(group.thread_rank()); i < rows * in_row;
+         i += static_cast<uint32_t>(group.size())) {
+      const uint32_t row = first + i / in_row;
+      const uint32_t p = i % in_row;
+      const uint64_t in_source = partials.first(0, grid.index_of(owner, row, p / in_tile)) +
+                                 uint64_t{row % grid.shape().m} * partials.stride + uint64_t{p % in_tile} * size;
+      accumulator_t<T> total[pack<T>::size];
+      sum_packs<Sources, T>(tiles + in_source, partials.first(1, 0), sources, total);
+      pack<T> sums;
+      DEVCOMM_UNROLL
+      for (int e = 0; e < pack<T>::size; ++e) sums[e] = static_cast<T>(total[e]);
+      consume(uint64_t{row} * in_row + p, sums);
+    }
+  }
+};
+
 }  // namespace devcomm::detail
 
 namespace devcomm::gemm {
@@ -111,6 +145,30 @@ class reducer {
     return outcome;
   }
 
+  /// The same for whole rows, `rows` of those that this rank owns from `first` on, counted from the first that it owns:
+  /// waits for all tiles that have some of them, and calls `consume(i, pack)` with each pack of the sums, rounded, as
+  /// collectives do. `i` counts packs from the first row that it owns. For what needs whole rows, as
+  /// `collective::norm_rows`.
+  ///
+  /// *Requires* a grid with `owns_rows()`, and `n`, of the problem and of tiles, that fill whole packs.
+  template <class Consume>
+  DEVCOMM_DEVICE bool reduce_rows(const tile_grid& grid, uint32_t first, uint32_t rows, const Consume& consume) {
+    DEVCOMM_ASSERT(grid.owns_rows(), "the owners of this grid have no whole rows: take by_rows, or one member");
+    DEVCOMM_ASSERT(grid.problem().n % pack<T>::size == 0 && grid.shape().n % pack<T>::size == 0,
+                   "rows that are summed as a whole, and those of tiles, fill whole packs of 16 bytes");
+    const int owner = grid.members() == 1 ? 0 : flags_.members().rank;
+    const uint32_t height = grid.shape().m;
+    const uint32_t in_row = grid.tiles_in_row();
+    const uint32_t top = first / height;  // row of tiles
+    const uint32_t deep = rows == 0 ? 0 : (first + rows - 1) / height - top + 1;
+    const auto index_of = [&](uint32_t i) { return grid.index_of(owner, (top + i / in_row) * height, i % in_row); };
+    if (wait(deep * in_row, index_of, detail::communicator_timeout()) != status::success) return false;
+    const detail::row_sums<T, Group, Consume> body{group_, tiles_, partials_, grid, owner, flags_.members().size,
+                                                   first,  rows,   consume};
+    detail::with_ranks(flags_.members().size, body);
+    return true;
+  }
+
   /// Says to all ranks that this rank has stored the sum of its tile `t` to their outputs, see `to_matrices`. After
   /// `reduce`.
   DEVCOMM_DEVICE void set_result(const tile& t) const {
@@ -138,16 +196,26 @@ class reducer {
   }
 
  private:
-  DEVCOMM_DEVICE status wait(const tile& t, detail::deadline limit) {
+  /// Waits for all ranks' tile `index_of(i)`, for each `i < tiles`.
+  template <class IndexOf>
+  DEVCOMM_DEVICE status wait(uint32_t tiles, const IndexOf& index_of, detail::deadline limit) {
     status mine = mine_;
-    for (auto source = static_cast<int>(group_.thread_rank()); source < flags_.members().size;
-         source += static_cast<int>(group_.size())) {
+    const auto members = static_cast<uint32_t>(flags_.members().size);
+    DEVCOMM_UNROLL_BY(1)
+    for (auto i = static_cast<uint32_t>(group_.thread_rank()); i < tiles * members;
+         i += static_cast<uint32_t>(group_.size())) {
+      const uint32_t index = index_of(i / members);
+      const auto source = static_cast<int>(i % members);
       if (mine == status::success)
-        mine = flags_.wait(operation::gemm_tile, t.index, partials_.tile_flag(source, t.index), source, limit);
+        mine = flags_.wait(operation::gemm_tile, index, partials_.tile_flag(source, index), source, limit);
     }
     const status outcome = detail::agree(group_, mine, limit.own ? status::aborted : status::timeout, nullptr);
     if (outcome != status::success && !(outcome == status::timeout && limit.own)) mine_ = status::aborted;
     return outcome;
+  }
+  DEVCOMM_DEVICE status wait(const tile& t, detail::deadline limit) {
+    return wait(
+        1, [&](uint32_t) { return t.index; }, limit);
   }
 
   template <class Store>

@@ -97,6 +97,23 @@ class tile_grid {
     return {row, column, min_of(shape_.m, end - row), min_of(shape_.n, problem_.n - column), owner, index};
   }
 
+  /// Whether each owner has whole rows of C: those of its shard, or, where there is one member, all.
+  DEVCOMM_HOST_DEVICE constexpr bool owns_rows() const { return is_by_rows_ || members_ == 1; }
+  /// Rows that `owner` owns. *Requires* `owns_rows()`.
+  DEVCOMM_HOST_DEVICE constexpr uint32_t rows_of(int owner) const {
+    return is_by_rows_ ? first_row(owner + 1) - first_row(owner) : problem_.m;
+  }
+  /// Tiles side by side in a row of C.
+  DEVCOMM_HOST_DEVICE constexpr uint32_t tiles_in_row() const { return columns_; }
+  /// The index of `owner`'s tile that holds its row `row`, counted from its first, and is the `column`-th of that row.
+  /// *Requires* `owns_rows()`.
+  DEVCOMM_HOST_DEVICE constexpr uint32_t index_of(int owner, uint32_t row, uint32_t column) const {
+    const uint32_t of_tiles = row / shape_.m;
+    const uint32_t band = of_tiles / band_ * band_;
+    const uint32_t rows = min_of(band_, divide_up(rows_of(owner), shape_.m) - band);
+    return band * columns_ + column * rows + (of_tiles - band);
+  }
+
  private:
   static constexpr uint32_t default_band = 8;
 

@@ -443,9 +443,9 @@ def all_reduce_rms_norm(
     size = native.element_bytes(call.dtype)
     if hidden == 0 or hidden * size % 16 != 0:
         raise call.refuse(f"rows fill whole 16 bytes; these have {hidden} elements of {size}")
-    if hidden * size > 224 * 1024:
+    if hidden * size > 180 * 1024:
         raise call.refuse(
-            f"rows have at most 224 KiB, as a block holds one in shared memory; these have {hidden * size} bytes"
+            f"rows have at most 180 KiB, as a block holds one in shared memory; these have {hidden * size} bytes"
         )
     of_residual, of_weight = (native.array_facts(each, call.name) for each in (residual, weight))
     for name, each, shape in (("residual", of_residual, call.shape), ("weight", of_weight, (hidden,))):
@@ -462,10 +462,10 @@ def all_reduce_rms_norm(
     blocks = min(rows, _blocks(call, max_blocks), MAX_BLOCKS)
     if rows == 0:
         return result
-    threads = 64 if native.backend != "cuda" else 256  # the same for all numbers of rows, for the same bits
+    threads = 64 if native.backend != "cuda" else 256
     call.launch(
         _kernel(comm, f"all_reduce_rms_norm<{IN_CPP[call.dtype]}, {_session('lamport')}>"), blocks, threads,
-        call.context.mailboxes["lamport"], input, residual, weight, result, rows, hidden, eps, shared_bytes=hidden * size,
+        call.context.mailboxes["lamport"], input, residual, weight, result, rows, hidden, eps, shared_bytes=hidden * size * 5 // 4,
     )  # fmt: skip
     return result
 

@@ -159,18 +159,6 @@ __global__ void send_receive(device_comm comm, channel::connection_handle connec
   session.transfer({messages, static_cast<uint32_t>(group.count), 0, nullptr});
 }
 
-/// The sum over the block, in one order. *Requires* whole warps.
-__device__ inline float sum_over_block(float value) {
-  __shared__ float of_warps[32];
-  for (int bits = 16; bits > 0; bits /= 2) value += __shfl_xor_sync(0xffffffffu, value, bits);
-  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = value;
-  __syncthreads();
-  float sum = 0;
-  for (unsigned w = 0; w < blockDim.x / 32; ++w) sum += of_warps[w];
-  __syncthreads();  // before the next call writes
-  return sum;
-}
-
 /// residual += sum over ranks of input; output = residual / sqrt(mean(residual^2) + epsilon) * weight, for each of
 /// `rows` rows of `hidden` elements, which fill whole packs. A block takes rows in turn, and holds one in shared
 /// memory.
@@ -180,41 +168,14 @@ __global__ void all_reduce_rms_norm(device_comm comm, typename Session::handle m
                                     float epsilon) {
   await_prior_launch();
   extern __shared__ __align__(16) unsigned char row_in_shared[];
-  auto* const held = reinterpret_cast<pack<T>*>(row_in_shared);
-  const uint64_t row_packs = hidden / pack<T>::size;
-  const uint64_t count = rows * hidden;
-  const from_memory<T> partial{typed<T>(input), count};
-  const from_memory<T> before{typed<T>(residual), count};
-  const to_memory<T> after{typed<T>(residual), count};
-  const to_memory<T> normed{typed<T>(output), count};
-  const from_memory<T> weights{typed<T>(weight), hidden};
+  const collective::norm_rows<T> norm{row_in_shared, 1, static_cast<uint32_t>(hidden)};
+  const from_memory<T> partial{typed<T>(input), rows * hidden};
   Session session{block{}, comm, mailboxes, blockIdx.x};
   for (uint64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const uint64_t first = row * row_packs;
-    float squares = 0;
-    collective::all_reduce_one_shot<T>(
-        session, {first, first + row_packs}, partial,
-        [&](uint64_t i, pack<T> sums) {
-          const pack<T> added = before(i);
-          for (int e = 0; e < pack<T>::size; ++e) {
-            sums[e] = static_cast<T>(static_cast<float>(sums[e]) + static_cast<float>(added[e]));
-            squares += static_cast<float>(sums[e]) * static_cast<float>(sums[e]);
-          }
-          after(i, sums);
-          held[i - first] = sums;
-        },
-        sum{});
+    const collective::slice packs{row * norm.row_packs(), (row + 1) * norm.row_packs()};
+    collective::all_reduce_one_shot<T>(session, packs, partial, norm.add_to(typed<T>(residual), row), sum{});
     if (session.agree() != status::success) return;  // of a row with a gap there is no norm
-    const float scale = rsqrtf(sum_over_block(squares) / static_cast<float>(hidden) + epsilon);
-    for (uint64_t p = threadIdx.x; p < row_packs; p += blockDim.x) {
-      const pack<T> of_row = held[p];
-      const pack<T> factors = weights(p);
-      pack<T> result;
-      for (int e = 0; e < pack<T>::size; ++e)
-        result[e] = static_cast<T>(static_cast<float>(of_row[e]) * scale * static_cast<float>(factors[e]));
-      normed(first + p, result);
-    }
-    __syncthreads();  // before the next row is held
+    norm.normalize(block{}, 0, typed<T>(weight), epsilon, collective::to_rows<T>{typed<T>(output), hidden}, row);
   }
 }
 

@@ -36,6 +36,7 @@ constexpr F larger(F a, F b) {
 }
 
 inline float exp(float x) { return __builtin_expf(x); }
+inline float rsqrt(float x) { return static_cast<float>(1.0 / __builtin_sqrt(static_cast<double>(x))); }
 inline float tanh(float x) { return __builtin_tanhf(x); }
 
 /// Through a volatile, so that no compiler fuses it with a sum.
