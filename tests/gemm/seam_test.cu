@@ -4,6 +4,7 @@
 #include "support/ranks.hpp"
 
 #include <cuda_bf16.h>
+#include <cuda/ptx>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -39,6 +40,12 @@ launch_config one_block() { return {.grid = 1, .block = threads, .stream = cudaS
 
 constexpr gemm::problem_shape problem{8, 16, 8};
 constexpr gemm::tile_shape shape{4, 16, 4};
+
+bool has_bulk_copies() {
+  int major = 0;
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), "cudaDeviceGetAttribute");
+  return major >= 9;
+}
 
 // --- shared memory ---
 
@@ -83,6 +90,62 @@ void shared_case(host::communicator& comm, int owners) {
     const std::size_t expected = ranks * ((first * problem.n + i) % 16) + ranks * (ranks - 1) / 2;
     test::require(static_cast<float>(got[i]) == static_cast<float>(expected), "a sum is wrong");
   }
+}
+
+// --- epochs ---
+
+/// The epoch that each block finds.
+__global__ void find_epochs(device_comm comm, gemm::flag_handle flags, std::uint64_t* found) {
+  const gemm::session session{block{}, comm, flags};
+  if (threadIdx.x == 0) found[blockIdx.x] = session.epoch();
+}
+
+/// Two warps find the epoch when they need it, the second after it has waited for a while.
+__global__ void find_epochs_late(device_comm comm, gemm::flag_handle flags, std::uint64_t* found) {
+  const gemm::session session{block{}, comm, flags};
+  if (threadIdx.x >= 32) __nanosleep(1000);
+  found[threadIdx.x] = gemm::flag_access{comm, flags}.epoch();
+}
+
+#if defined(DEVCOMM_SIMULATOR) || !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#  define HAS_BULK_COPIES
+#endif
+
+// --- bulk copies behind a gate ---
+
+/// A thread loads each row by a bulk copy when its chunk is there, and all threads use it.
+__global__ void load_rows(device_comm comm, gemm::flag_handle flags, gemm::operand_chunks chunks, sym_ptr<float> a,
+                          float* sums) {
+#if defined(HAS_BULK_COPIES)
+  alignas(128) __shared__ float row[16];
+  __shared__ std::uint64_t full;
+  const gemm::session session{block{}, comm, flags};
+  const gemm::tile_grid& grid = chunks.grid();
+  if (blockIdx.x == 1) {
+    gemm::operand_sender sender{block{}, comm, session, chunks, 0};
+    return sender.send(a, 0, 1);
+  }
+  namespace ptx = cuda::ptx;
+  if (threadIdx.x == 0) {
+    ptx::mbarrier_init(&full, 1);
+    ptx::fence_mbarrier_init(ptx::sem_release, ptx::scope_cluster);
+  }
+  __syncthreads();
+  gemm::gate gate{thread{}, session, chunks};
+  const gemm::tile_order order{grid, comm.lsa_rank(), gemm::first_owner::self};
+  for (std::uint32_t i = 0; i < order.size(); ++i) {
+    const gemm::tile t = order[i];
+    if (threadIdx.x == 0) {
+      gate.wait(t, 0);
+      ptx::mbarrier_arrive_expect_tx(ptx::sem_release, ptx::scope_cta, ptx::space_shared, &full, sizeof row);
+      ptx::cp_async_bulk(ptx::space_cluster, ptx::space_global, row, a.local() + t.row * 16, sizeof row, &full);
+    }
+    while (!ptx::mbarrier_try_wait_parity(&full, i % 2)) {
+    }
+    if (threadIdx.x < 16) sums[t.row * 16 + threadIdx.x] = row[threadIdx.x];
+    __syncthreads();
+  }
+#endif
 }
 
 // --- failures ---
@@ -155,6 +218,7 @@ __global__ void sum_rows(device_comm comm, gemm::partial_handle<float> partials,
 }  // namespace
 
 TEST_CASE("tiles go from shared memory to their owners, or to all ranks, by bulk copies") {
+  if (!has_bulk_copies()) SKIP("bulk copies need compute capability 9.0");
   for (const int ranks : {1, 2, 3}) {
     test::on_ranks(ranks, [](host::communicator& comm) {
       shared_case<float>(comm, comm.size());
@@ -162,6 +226,70 @@ TEST_CASE("tiles go from shared memory to their owners, or to all ranks, by bulk
       shared_case<float>(comm, 1);
     });
   }
+}
+
+TEST_CASE("epochs of blocks that a launch did not have go on, too") {
+  test::on_ranks(2, [](host::communicator& comm) {
+    constexpr unsigned max_blocks = 70;
+    auto needs = comm.requirements();
+    const auto flags = needs.add(gemm::flags{comm.lsa(), 1, max_blocks});
+    const auto device_comm = comm.create_device_comm(needs);
+    const test::device_array<std::uint64_t> found(max_blocks);
+    std::uint64_t epoch = 0;
+    for (const unsigned blocks : {1u, 70u, 3u, 69u, 2u, 70u}) {
+      launch(find_epochs, {.grid = blocks, .block = 32, .stream = cudaStreamPerThread}, device_comm.get(), flags,
+             found.get());
+      test::finish("find_epochs");
+      ++epoch;
+      const auto got = found.read();
+      for (unsigned b = 0; b < blocks; ++b) test::require(got[b] == epoch, "a block finds another epoch");
+    }
+  });
+}
+
+TEST_CASE("parts that read the epoch late read that of their launch") {
+  test::on_ranks(1, [](host::communicator& comm) {
+    auto needs = comm.requirements();
+    const auto flags = needs.add(gemm::flags{comm.lsa(), 1, 1});
+    const auto device_comm = comm.create_device_comm(needs);
+    const test::device_array<std::uint64_t> found(64);
+    for (std::uint64_t epoch = 1; epoch <= 3; ++epoch) {
+      launch(find_epochs_late, one_block(), device_comm.get(), flags, found.get());
+      test::finish("find_epochs_late");
+      for (const std::uint64_t each : found.read()) test::require(each == epoch, "a late thread finds another epoch");
+    }
+  });
+}
+
+TEST_CASE("what comes through a gate is read by bulk copies of the thread that waited") {
+  if (!has_bulk_copies()) SKIP("bulk copies need compute capability 9.0");
+  test::on_ranks(3, [](host::communicator& comm) {
+    const auto grid = gemm::tile_grid::by_rows({12, 16, 16}, {1, 16, 16}, comm.size());
+    const gemm::operand_chunks chunks{grid, 1, 16};
+    auto needs = comm.requirements().lsa_barriers(1);
+    const auto flags = needs.add(gemm::flags{comm.lsa(), chunks.count(), 2});
+    const auto device_comm = comm.create_device_comm(needs);
+    const auto memory = comm.allocate(std::size_t{12} * 16 * sizeof(float), "operand");
+    const sym_ptr<float> a = memory.pointer<float>();
+    const test::device_array<float> sums(std::size_t{12} * 16, 0xff);
+    const std::uint32_t first = grid.first_row(comm.rank()) * 16;
+    for (int launched = 0; launched < 2; ++launched) {
+      std::vector<float> mine;
+      for (std::uint32_t i = 0; i < grid.shard_rows() * 16; ++i)
+        mine.push_back(static_cast<float>(first + i) + static_cast<float>(launched) / 2);
+      check_cuda(cudaMemcpyAsync(a.local() + first, mine.data(), mine.size() * sizeof(float), cudaMemcpyDefault,
+                                 cudaStreamPerThread),
+                 "cudaMemcpyAsync");
+      launch(load_rows, {.grid = 2, .block = 32, .stream = cudaStreamPerThread}, device_comm.get(), flags, chunks, a,
+             sums.get());
+      test::finish("load_rows");
+      device_comm.check();
+      const auto got = sums.read();
+      for (std::size_t i = 0; i < got.size(); ++i)
+        test::require(got[i] == static_cast<float>(i) + static_cast<float>(launched) / 2, "a row is wrong");
+    }
+    comm.barrier();
+  });
 }
 
 TEST_CASE("a chunk or tile that never comes leaves a record of its number and rank, and nothing is published then") {
