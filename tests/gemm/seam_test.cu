@@ -324,7 +324,7 @@ TEST_CASE("ranks with problems of different sizes get a launch mismatch") {
 
 namespace {
 
-enum class mistake { none, blocks, grid, tiles, flag, twice, not_begun };
+enum class mistake { none, blocks, grid, tiles, members, flag, twice, not_begun };
 
 __global__ void misuse(device_comm comm, gemm::partial_handle<float> partials, gemm::tile_grid grid, mistake made) {
   if (made == mistake::twice) const gemm::session first{block{}, comm, partials.flags};
@@ -338,11 +338,14 @@ void check_misuse(mistake made, const std::string& text) {
   test::on_ranks(1, [&](host::communicator& comm) {
     const auto grid = gemm::tile_grid::by_rows(problem, shape, 1);
     auto needs = comm.requirements().lsa_barriers(2);
-    const auto partials = needs.add(gemm::partial_tiles<float>{comm.lsa(), grid, 1});
+    const auto of_members = gemm::tile_grid::by_rows(problem, shape, 2);
+    const auto partials =
+        needs.add(gemm::partial_tiles<float>{comm.lsa(), made == mistake::members ? of_members : grid, 1});
     const auto device_comm = comm.create_device_comm(needs);
-    const auto wrong_grid = made == mistake::grid    ? gemm::tile_grid::by_rows({80, 16, 8}, shape, 1)
-                            : made == mistake::tiles ? gemm::tile_grid::by_rows(problem, {8, 16, 4}, 1)
-                                                     : grid;
+    const auto wrong_grid = made == mistake::grid      ? gemm::tile_grid::by_rows({80, 16, 8}, shape, 1)
+                            : made == mistake::members ? of_members
+                            : made == mistake::tiles   ? gemm::tile_grid::by_rows(problem, {8, 16, 4}, 1)
+                                                       : grid;
     launch(misuse, {.grid = made == mistake::blocks ? 2u : 1u, .block = threads, .stream = cudaStreamPerThread},
            device_comm.get(), partials, wrong_grid, made);
     const bool failed = cudaStreamSynchronize(cudaStreamPerThread) != cudaSuccess;
@@ -358,6 +361,7 @@ TEST_CASE("misuse of flags and of the memory for tiles is named") {
   check_misuse(mistake::blocks, "the launch has more blocks than the flags were made for");
   check_misuse(mistake::grid, "give gemm::partial_tiles the largest grid");
   check_misuse(mistake::tiles, "another tile shape");
+  check_misuse(mistake::members, "the members of a grid are those of the LSA team: comm.lsa().size, or one");
   check_misuse(mistake::flag, "the flags were made for a smaller problem");
   check_misuse(mistake::not_begun, "call begin() before the stores of each tile");
   check_misuse(mistake::twice, "make one session for the launch, or give the second flags of its own");

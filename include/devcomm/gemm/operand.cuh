@@ -7,6 +7,7 @@
 #include <devcomm/gemm/tile_order.hpp>
 #include <devcomm/lsa/barrier_session.cuh>
 #include <devcomm/sym_ptr.hpp>
+#include <devcomm/team.hpp>
 
 namespace devcomm::gemm {
 
@@ -42,6 +43,12 @@ class operand_chunks {
     return {row, column, min_of(rows_, end - row), min_of(k_, grid_.problem().k - column), owner, i};
   }
 
+  /// In checked mode, refuses a grid of other members than `team`.
+  DEVCOMM_HOST_DEVICE constexpr void check([[maybe_unused]] const devcomm::team& team) const {
+    DEVCOMM_ASSERT(grid_.members() == team.size,
+                   "the members of the grid of a gathered operand are those of the LSA team: comm.lsa().size");
+  }
+
  private:
   tile_grid grid_;
   uint32_t rows_;
@@ -74,7 +81,9 @@ class gate {
 
  public:
   DEVCOMM_DEVICE gate(Group group, const flag_access& flags, const operand_chunks& chunks)
-      : group_(group), flags_(flags), chunks_(chunks) {}
+      : group_(group), flags_(flags), chunks_(chunks) {
+    chunks.check(flags.members());
+  }
   gate(const gate&) = delete;
   gate& operator=(const gate&) = delete;
 
@@ -156,6 +165,7 @@ class operand_sender {
       : barrier_(group, comm.with_launch_key(launch_key_of(comm.launch_key, chunks.grid())), index),
         flags_(flags),
         chunks_(chunks) {
+    chunks.check(flags.members());
     barrier_.arrive(lsa::at_launch);
   }
 

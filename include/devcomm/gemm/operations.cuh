@@ -2,8 +2,9 @@
 /// Products with a collective inside: all-gather before, reduce-scatter or all-reduce after. Each is a loop over tiles
 /// around a product of the caller's; reference_product.cuh says how a product is called.
 ///
-/// *Blocks*: one-dimensional, all resident at once, the same grid on all ranks; `requirements::lsa_barriers` has a
-/// barrier for each. Of them the last `communication_blocks` compute no tiles.
+/// *Blocks*: all resident at once, the same grid on all ranks; `requirements::lsa_barriers` has a barrier for each. The
+/// first `communication_blocks` of them compute no tiles: blocks start in order, so that none that computes keeps them
+/// from starting.
 #pragma once
 
 #include <devcomm/assert.hpp>
@@ -21,18 +22,16 @@ namespace devcomm::detail {
 
 /// How the blocks of a grid divide computing and communicating.
 struct block_roles {
-  uint32_t computing;
+  bool computes;
   uint32_t first;  ///< of the calling block among those of its role
   uint32_t step;   ///< how many these are
-  bool computes;
 
   DEVCOMM_DEVICE explicit block_roles(uint32_t communication_blocks)
-      : computing(arch::grid_blocks() - communication_blocks) {
+      : computes(arch::block_rank() >= communication_blocks),
+        first(computes ? arch::block_rank() - communication_blocks : arch::block_rank()),
+        step(computes ? arch::grid_blocks() - communication_blocks : communication_blocks) {
     DEVCOMM_ASSERT_OF(communication_blocks < arch::grid_blocks(), "communication blocks", communication_blocks,
                       arch::grid_blocks(), "a grid needs at least one block that computes tiles");
-    computes = arch::block_rank() < computing;
-    first = computes ? arch::block_rank() : arch::block_rank() - computing;
-    step = computes ? computing : communication_blocks;
   }
 };
 

@@ -23,6 +23,8 @@ struct partial_handle {
 
   /// In checked mode, refuses a grid that it has no room for.
   DEVCOMM_HOST_DEVICE constexpr void check([[maybe_unused]] const tile_grid& grid) const {
+    DEVCOMM_ASSERT(owners == 1 || owners == flags.members,
+                   "the members of a grid are those of the LSA team: comm.lsa().size, or one");
     DEVCOMM_ASSERT(
         static_cast<uint32_t>(grid.members()) == owners && grid.shape().m == rows && grid.shape().n <= stride,
         "the memory for tiles was made for a grid of other members or another tile shape");

@@ -83,7 +83,9 @@ class flag_access {
 /// uses the flags, and end it when they have done all that needs them.
 ///
 /// *Blocks*: at most `flag_handle::max_blocks`, and all of them resident at once: blocks wait for others of the grid.
-/// Grids may differ from launch to launch, and between ranks.
+/// Grids may differ from launch to launch.
+///
+/// *Requires*, where the launch is a dependent one, that it has waited for the one before, see `wait_for_prior_launch`.
 template <class Group>
 class session : public flag_access {
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
