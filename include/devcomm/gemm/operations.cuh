@@ -91,7 +91,7 @@ DEVCOMM_DEVICE void reduce_scatter(const device_comm& comm, const partial_handle
 /// `members` times the bytes. With a grid by tiles of all members (two-shot) the owner of a tile sums it and stores the
 /// result to all ranks; more `parts` of the order let it begin earlier. Either way all ranks get the same bits.
 ///
-/// The output is in a window, `rows of `n` elements, at the same place on every rank.
+/// The output is in a window, rows of `n` elements, at the same place on every rank.
 ///
 ///     const gemm::tile_order order{grid, grid.members() == 1 ? 0 : comm.lsa().rank, gemm::first_owner::next, 4};
 ///     gemm::all_reduce(comm, partials, order, product, gemm::to_matrices<T>{window.pointer<T>(), n});
