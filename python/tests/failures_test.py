@@ -67,6 +67,13 @@ def compiled():
     devcomm.compile(SOURCE)
 
 
+def start_one(program, *arguments, **options):
+    """A process of its own, which Ctrl-C ends even where the tests run in the background and ignore it."""
+    heeds = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    command = [sys.executable, "-c", heeds + program, *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
 def start(program, ranks, *arguments, port, only=None):
     running = []
     for rank in only or range(ranks):
@@ -75,15 +82,7 @@ def start(program, ranks, *arguments, port, only=None):
             "DEVCOMM_SIZE": str(ranks),
             "DEVCOMM_ROOT": f"127.0.0.1:{port}",
         }
-        running.append(
-            subprocess.Popen(
-                [sys.executable, "-c", program, *arguments],
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
+        running.append(start_one(program, *arguments, env=environment))
     return running
 
 
@@ -158,9 +157,7 @@ def test_ctrl_c_ends_all_ranks_of_a_process(compiled):
 
         devcomm.run_ranks(rank, 2)
     """)
-    process = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = start_one(program)
     assert process.stdout.readline() == "waits\n", process.communicate()
     time.sleep(0.5)
     begin = time.monotonic()
