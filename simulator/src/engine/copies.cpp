@@ -63,13 +63,15 @@ void commit(thread_copies::groups& all) {
   all.push_back(std::make_unique<copy_group>());
 }
 
-/// Until the word is 0.
+/// Until the word is 0. Then the fiber no longer watches it, as its group may be freed.
 void wait_for(const uint32_t& word) {
-  for (;;) {
-    const uint32_t left = __atomic_load_n(&word, __ATOMIC_RELAXED);
-    if (left == 0) return;
+  bool waited = false;
+  while (const uint32_t left = __atomic_load_n(&word, __ATOMIC_RELAXED)) {
+    waited = true;
     loaded(&word, sizeof word, left);
   }
+  const sanitizer::unobserved hidden;
+  if (waited) this_fiber->watches = {};
 }
 
 /// Waits for all committed groups but the latest `pending`. Those that are done are forgotten: who waits for the group
