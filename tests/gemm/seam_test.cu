@@ -8,6 +8,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <cmath>
 #include <string>
 
 using namespace devcomm;
@@ -90,6 +91,15 @@ void shared_case(host::communicator& comm, int owners) {
     const std::size_t expected = ranks * ((first * problem.n + i) % 16) + ranks * (ranks - 1) / 2;
     test::require(static_cast<float>(got[i]) == static_cast<float>(expected), "a sum is wrong");
   }
+}
+
+// --- activations ---
+
+__global__ void activate(float* x) {
+  const float value = x[threadIdx.x];
+  x[threadIdx.x] = gemm::relu{}(value);
+  x[threads + threadIdx.x] = gemm::silu{}(value);
+  x[2 * threads + threadIdx.x] = gemm::gelu{}(value);
 }
 
 // --- epochs ---
@@ -226,6 +236,26 @@ TEST_CASE("tiles go from shared memory to their owners, or to all ranks, by bulk
       shared_case<float>(comm, 1);
     });
   }
+}
+
+TEST_CASE("activations are what their names say") {
+  test::on_ranks(1, [](host::communicator&) {
+    std::vector<float> values(std::size_t{3} * threads);
+    for (unsigned i = 0; i < threads; ++i) values[i] = (static_cast<float>(i) - 31.5f) / 4;
+    const test::device_array<float> x(values);
+    launch(activate, one_block(), x.get());
+    test::finish("activate");
+    const auto got = x.read();
+    for (unsigned i = 0; i < threads; ++i) {
+      const auto value = static_cast<double>(values[i]);
+      const double expected[] = {value < 0 ? 0 : value, value / (1 + std::exp(-value)),
+                                 value / 2 * (1 + std::erf(value / std::sqrt(2.0)))};
+      for (unsigned which = 0; which < 3; ++which)  // the third is an approximation
+        test::require(
+            std::abs(static_cast<double>(got[which * threads + i]) - expected[which]) <= (which == 2 ? 1e-3 : 1e-5),
+            "an activation is wrong");
+    }
+  });
 }
 
 TEST_CASE("epochs of blocks that a launch did not have go on, too") {

@@ -62,4 +62,30 @@ DEVCOMM_DEVICE void store_pack_streaming(T* address, const pack<T>& value) {
   arch::store16_streaming(address, detail::to_vec16(value));
 }
 
+namespace detail {
+
+/// Stores `N` values, rounded to `U`, at once where the address is a multiple of their size.
+template <class U, int N>
+DEVCOMM_DEVICE void store_run(U* to, const float (&values)[N]) {
+  struct alignas(N * sizeof(U) <= 16 ? N * sizeof(U) : 16) run {
+    U data[N];
+  } rounded;
+  DEVCOMM_UNROLL
+  for (int e = 0; e < N; ++e) rounded.data[e] = static_cast<U>(values[e]);
+  constexpr int bytes = static_cast<int>(sizeof(run));
+  constexpr int at_once = bytes < 16 ? bytes : 16;
+  if (reinterpret_cast<uintptr_t>(to) % at_once == 0) {
+    DEVCOMM_UNROLL
+    for (int first = 0; first < bytes; first += at_once) {
+      decltype(arch::load_bytes<at_once>(to)) raw;
+      copy_bytes(&raw, reinterpret_cast<const char*>(&rounded) + first, at_once);
+      arch::store_bytes_streaming<at_once>(reinterpret_cast<char*>(to) + first, raw);
+    }
+    return;
+  }
+  for (int e = 0; e < N; ++e) to[e] = rounded.data[e];
+}
+
+}  // namespace detail
+
 }  // namespace devcomm

@@ -57,21 +57,11 @@ struct no_epilogue {
 
 namespace devcomm::detail {
 
-/// Stores `count` of the `values` to a row, rounded to `T`, in whole packs where that can be.
+/// Stores the first `count` of the `values` to a row, rounded to `T`.
 template <class T, int N>
 DEVCOMM_DEVICE void store_values(T* row, int count, const float (&values)[N]) {
-  if constexpr (N == pack<T>::size) {
-    if (count == N && reinterpret_cast<uintptr_t>(row) % 16 == 0) {
-      pack<T> rounded;
-      DEVCOMM_UNROLL
-      for (int i = 0; i < N; ++i) rounded[i] = static_cast<T>(values[i]);
-      store_pack(row, rounded);
-      return;
-    }
-  }
-  DEVCOMM_UNROLL
-  for (int i = 0; i < N; ++i)
-    if (i < count) row[i] = static_cast<T>(values[i]);
+  if (count == N) return store_run(row, values);
+  for (int i = 0; i < count; ++i) row[i] = static_cast<T>(values[i]);
 }
 
 }  // namespace devcomm::detail

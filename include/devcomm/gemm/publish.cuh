@@ -10,7 +10,7 @@
 
 namespace devcomm::gemm {
 
-/// Stores tiles of this rank to their owners and says so.
+/// Stores tiles of this rank to their owners, and sets their flags.
 ///
 ///     gemm::publisher publisher{group, comm, session, partials, grid};  // the threads that hold a finished tile
 ///     if (publisher.begin()) {
