@@ -91,6 +91,7 @@ if [ "$gpu_count" = 0 ]; then
   fi
 fi
 if wanted release && [ -n "$cuda_root" ]; then require_disassembler; fi
+if wanted_any release race mutation thread address; then require_cutlass; fi
 release_options=("-DDEVCOMM_TESTS_AS_PTX=$as_ptx" "-DDEVCOMM_EXAMPLES_FOR=$examples_for"
   "-DCMAKE_CUDA_FLAGS_RELEASE=$cuda_flags")
 sanitizer_options=(-DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=lld)  # large programs

@@ -21,6 +21,7 @@ struct launch_config {
   cudaStream_t stream = nullptr;
   bool cooperative = false;             ///< all blocks resident at once, or the launch fails
   bool programmatic_dependent = false;  ///< may start before its predecessor in the stream ends
+  unsigned cluster = 1;                 ///< blocks of a cluster, along x; `grid.x` is a multiple of it
 };
 
 /// A CUDA runtime call failed.
@@ -103,10 +104,11 @@ inline std::string why_block_is_too_large(const void* kernel, const dim3& block)
 /// Launches `kernel` on the current device; asynchronous, and capturable into a graph. Throws
 /// `cuda_error` when the launch itself is refused; where blocks have more threads than the kernel's registers allow, it
 /// says which kernel takes how many. A programmatic dependent launch whose code cannot wait for its
-/// predecessor, because it was built for PTX below 9.0, is an ordinary one.
+/// predecessor, because it was built for PTX below 9.0, is an ordinary one. More than 48 KiB of shared memory need no
+/// `cudaFuncSetAttribute`.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const launch_config& config, Arguments&&... arguments) {
-  cudaLaunchAttribute attributes[2];
+  cudaLaunchAttribute attributes[3];
   unsigned count = 0;
   if (config.cooperative) {
     attributes[count].id = cudaLaunchAttributeCooperative;
@@ -116,6 +118,16 @@ void launch(void (*kernel)(Parameters...), const launch_config& config, Argument
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count++].val.programmaticStreamSerializationAllowed = 1;
   }
+  if (config.cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count].val.clusterDim.x = config.cluster;
+    attributes[count].val.clusterDim.y = 1;
+    attributes[count++].val.clusterDim.z = 1;
+  }
+  if (config.shared_bytes > 48 * std::size_t{1024})
+    check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(config.shared_bytes)),
+               "cudaFuncSetAttribute(cudaFuncAttributeMaxDynamicSharedMemorySize)");
   cudaLaunchConfig_t raw{};
   raw.gridDim = config.grid;
   raw.blockDim = config.block;

@@ -5,6 +5,7 @@
 #   optional_package NAME WHAT installs one package, or says that WHAT is left out without it
 #   oldest_and_newest NAME MIN   the oldest package NAME-VERSION from version MIN on, and the newest, a line each
 #   require_disassembler       sets PATH so that nvdisasm and cuobjdump are found: those of the toolkit, or pip's
+#   require_cutlass            has CUTLASS's headers where CMake looks for them
 #   python_with_matplotlib     a python3 that has it; non-zero where there is none
 #   use_ccache                 has ccache, where it is installed, keep what is compiled
 #   find_cuda                  sets cuda_root (empty when there is no toolkit) and gpu_count
@@ -146,6 +147,15 @@ has_disassembler() { # TOOLS
   local folder
   for folder in "$1"/nvidia/*/bin; do PATH=$PATH:$folder; done
   command -v nvdisasm >/dev/null && command -v cuobjdump >/dev/null
+}
+
+require_cutlass() {
+  local tools=$PWD/build/tools/cutlass
+  [ -e "$tools/cutlass_library/source/include/cutlass/cutlass.h" ] && return
+  python3 -m pip --version >/dev/null 2>&1 || require_packages python3-pip
+  say "installing by pip into build/tools/cutlass: nvidia-cutlass 4.2.0.0"
+  python3 -m pip install --quiet --disable-pip-version-check --no-deps --target "$tools" nvidia-cutlass==4.2.0.0 ||
+    say "pip could not install it: tests of devcomm/gemm/cutlass are left out"
 }
 
 # apt's matplotlib is that of /usr/bin/python3, which need not come first on PATH.

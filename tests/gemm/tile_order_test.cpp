@@ -45,6 +45,8 @@ TEST_CASE("the tiles of a grid cover each element once, and each owner's are num
           const tile t = grid.at(owner, i);
           right = right && (!grid.owns_rows() ||
                             grid.index_of(owner, t.row - grid.at(owner, 0).row, t.column / grid.shape().n) == i);
+          const tile same = grid.holding(t.row + t.rows - 1, t.column + t.columns - 1);
+          right = right && same.owner == owner && same.index == i;
           right = right && t.owner == owner && t.index == i && t.rows > 0 && t.columns > 0 &&
                   t.rows <= grid.shape().m && t.columns <= grid.shape().n && t.row + t.rows <= grid.problem().m &&
                   t.column + t.columns <= grid.problem().n;
@@ -131,4 +133,31 @@ TEST_CASE("with more parts each owner's first tiles come before any other's last
   const tile_grid grid = tile_grid::by_tiles({64, 64, 8}, {8, 8, 8}, 4);  // 16 tiles each
   const tile_order order{grid, 1, first_owner::next, 4};
   for (std::uint32_t i = 0; i < order.size(); ++i) CHECK(order[i].index / 4 == i / 16);
+}
+
+TEST_CASE("blocks of a cluster compute tiles below each other, each tile of the grid once") {
+  for (const int members : {1, 2, 3}) {
+    for_each_grid(members, [&](const tile_grid& grid) {
+      for (const std::uint32_t cluster : {1u, 2u, 3u}) {
+        const tile_order order{grid, members - 1, first_owner::next, 2, cluster};
+        std::vector<int> seen(std::size_t{grid.max_tiles()} * static_cast<std::size_t>(members));
+        bool right = true;
+        for (std::uint32_t i = 0; i < order.size(); ++i) {
+          const tile top = order.of_block(i, 0);
+          for (std::uint32_t block = 0; block < cluster; ++block) {
+            const tile t = order.of_block(i, block);
+            right = right && t.column == top.column && t.row == top.row + block * grid.shape().m;
+            if (t.rows != 0) ++seen[std::size_t{grid.max_tiles()} * static_cast<std::size_t>(t.owner) + t.index];
+          }
+        }
+        std::uint32_t total = 0;
+        for (const int times : seen) {
+          right = right && times <= 1;
+          total += static_cast<std::uint32_t>(times);
+        }
+        CHECK(right);
+        CHECK(total == grid.size());
+      }
+    });
+  }
 }

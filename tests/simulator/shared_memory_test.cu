@@ -165,14 +165,20 @@ TEST_CASE("blocks have static shared memory of their own") {
 }
 
 TEST_CASE("dynamic shared memory is limited as on a GPU") {
-  devcomm::launch_config config{.shared_bytes = 49153};
-  CHECK_THROWS_AS(devcomm::launch(write_behind, config, 0), devcomm::cuda_error);
+  int index = 0;
+  void* arguments[] = {&index};
+  CHECK(cudaLaunchKernel(write_behind, dim3(1), dim3(1), arguments, 49153, cudaStream_t{}) == cudaErrorInvalidValue);
   REQUIRE(cudaGetLastError() == cudaErrorInvalidValue);
-  REQUIRE(cudaFuncSetAttribute(write_behind, cudaFuncAttributeMaxDynamicSharedMemorySize, 232448) == cudaSuccess);
-  config.shared_bytes = 232448;
-  CHECK(run(write_behind, config, 232447) == cudaSuccess);
+  REQUIRE(cudaFuncSetAttribute(write_behind, cudaFuncAttributeMaxDynamicSharedMemorySize, 49153) == cudaSuccess);
+  CHECK(cudaLaunchKernel(write_behind, dim3(1), dim3(1), arguments, 49153, cudaStream_t{}) == cudaSuccess);
   CHECK(cudaFuncSetAttribute(write_behind, cudaFuncAttributeMaxDynamicSharedMemorySize, 232449) ==
         cudaErrorInvalidValue);
+  static_cast<void>(cudaGetLastError());
+}
+
+TEST_CASE("devcomm::launch asks for the shared memory that a launch has") {
+  CHECK(run(write_behind, {.shared_bytes = 232448}, 232447) == cudaSuccess);
+  CHECK_THROWS_AS(run(write_behind, {.shared_bytes = 232449}, 0), devcomm::cuda_error);
   static_cast<void>(cudaGetLastError());
 }
 

@@ -21,6 +21,16 @@
 #include <devcomm/data/small_float.cuh>
 #include <devcomm/group.cuh>
 
+namespace devcomm::detail {
+
+/// Whether an output treats so many elements of a row together.
+template <class Output, class = void>
+inline constexpr bool has_groups = false;
+template <class Output>
+inline constexpr bool has_groups<Output, void_t<decltype(Output::elements)>> = true;
+
+}  // namespace devcomm::detail
+
 namespace devcomm::collective {
 
 /// Rows of `hidden` elements of a group, in shared memory.
@@ -82,6 +92,9 @@ class norm_rows {
                                 uint64_t to_row) const {
     DEVCOMM_ASSERT(group.size() % arch::warp_threads == 0 && group.thread_rank() % arch::warp_threads == arch::lane(),
                    "rows are normalized by whole warps: give the group a multiple of 32 threads");
+    if constexpr (detail::has_groups<Output>)
+      DEVCOMM_ASSERT(row_packs_ * in_pack % Output::elements == 0,
+                     "rows that get a scale for each 128 elements have a multiple of 128 elements");
     const float factor = scale(row, epsilon);
     const from_memory<T> weights{weight, uint64_t{row_packs_} * in_pack};
     DEVCOMM_UNROLL_BY(1)

@@ -64,26 +64,42 @@ DEVCOMM_DEVICE void store_pack_streaming(T* address, const pack<T>& value) {
 
 namespace detail {
 
-/// Stores `N` values, rounded to `U`, at once where the address is a multiple of their size.
+/// `N` values of `U`.
 template <class U, int N>
-DEVCOMM_DEVICE void store_run(U* to, const float (&values)[N]) {
-  struct alignas(N * sizeof(U) <= 16 ? N * sizeof(U) : 16) run {
-    U data[N];
-  } rounded;
+struct alignas(N * sizeof(U) <= 16 ? N * sizeof(U) : 16) run_of {
+  U data[N];
+};
+
+template <class U, int N>
+DEVCOMM_DEVICE run_of<U, N> round_run(const float (&values)[N]) {
+  run_of<U, N> rounded;
   DEVCOMM_UNROLL
   for (int e = 0; e < N; ++e) rounded.data[e] = static_cast<U>(values[e]);
-  constexpr int bytes = static_cast<int>(sizeof(run));
+  return rounded;
+}
+
+/// Stores them at once where the address is a multiple of their size.
+template <class U, int N>
+DEVCOMM_DEVICE void store_run(U* to, const run_of<U, N>& values) {
+  constexpr int bytes = static_cast<int>(sizeof(values));
   constexpr int at_once = bytes < 16 ? bytes : 16;
-  if (reinterpret_cast<uintptr_t>(to) % at_once == 0) {
-    DEVCOMM_UNROLL
-    for (int first = 0; first < bytes; first += at_once) {
-      decltype(arch::load_bytes<at_once>(to)) raw;
-      copy_bytes(&raw, reinterpret_cast<const char*>(&rounded) + first, at_once);
-      arch::store_bytes_streaming<at_once>(reinterpret_cast<char*>(to) + first, raw);
+  if constexpr (at_once >= 4) {
+    if (reinterpret_cast<uintptr_t>(to) % at_once == 0) {
+      DEVCOMM_UNROLL
+      for (int first = 0; first < bytes; first += at_once) {
+        decltype(arch::load_bytes<at_once>(to)) raw;
+        copy_bytes(&raw, reinterpret_cast<const char*>(&values) + first, at_once);
+        arch::store_bytes_streaming<at_once>(reinterpret_cast<char*>(to) + first, raw);
+      }
+      return;
     }
-    return;
   }
-  for (int e = 0; e < N; ++e) to[e] = rounded.data[e];
+  for (int e = 0; e < N; ++e) to[e] = values.data[e];
+}
+/// The same, rounded to `U`.
+template <class U, int N>
+DEVCOMM_DEVICE void store_run(U* to, const float (&values)[N]) {
+  store_run(to, round_run<U>(values));
 }
 
 }  // namespace detail

@@ -35,26 +35,65 @@ struct block_roles {
   }
 };
 
-/// Computes this block's tiles, and publishes them.
-template <class T, class Product>
-DEVCOMM_DEVICE void publish_tiles(const device_comm& comm, const gemm::flag_access& flags,
-                                  const gemm::partial_handle<T>& partials, const gemm::tile_order& order,
-                                  const block_roles& role, const Product& product) {
-  using publisher_type = gemm::publisher<T, block>;
-  publisher_type publisher{block{}, comm, flags, partials, order.grid()};
-  gemm::no_gate open;
-  const bool to_all = order.grid().members() == 1;
-  for (uint32_t i = role.first; i < order.size(); i += role.step) {
-    const gemm::tile t = order[i];
-    const gemm::to_publisher<publisher_type> output{publisher, t,
-                                                    to_all ? gemm::to_publisher<publisher_type>::all_members : t.owner};
-    product(block{}, t, open, output);
-    if (to_all) {
-      publisher.end_on_all(t);
-    } else {
-      publisher.end(t);
-    }
+/// Whether a product has loops of its own, `run`, as `gemm::sm90_product` has.
+template <class Product, class = void>
+inline constexpr bool has_run = false;
+template <class Product>
+inline constexpr bool has_run<Product, void_t<decltype(Product::groups)>> = true;
+
+/// Computes this block's tiles. The thread or group that loads makes its gate by `make_gate(group)`. Each group that
+/// holds tiles calls `part(workers, for_each_tile)`, and that `for_each_tile(finish)`, once, which calls
+/// `finish(t, give)` for each tile, and that `give(output)`, once.
+template <class Product, class MakeGate, class Part>
+DEVCOMM_DEVICE void compute_tiles(const Product& product, const gemm::tile_order& order, const block_roles& role,
+                                  const MakeGate& make_gate, const Part& part) {
+  if constexpr (has_run<Product>) {
+    product.run(order, role.first, role.step, make_gate, part);
+  } else {
+    auto gate = make_gate(block{});
+    const auto for_each_tile = [&](const auto& finish) {
+      for (uint32_t i = role.first; i < order.size(); i += role.step) {
+        const gemm::tile t = order[i];
+        finish(t, [&](const auto& output) { product(block{}, t, gate, output); });
+      }
+    };
+    part(gemm::tile_workers<block>{block{}, block{}, 0, 1}, for_each_tile);
   }
+}
+
+/// Computes all tiles, publishes them to their owners or to all ranks, and calls `sum_up(reducer, first, step)` for
+/// what this rank has to sum: the tiles `first`, `first + step` and so on of it.
+template <bool ToAll, class T, class Product, class SumUp>
+DEVCOMM_DEVICE void publish_and_sum(const device_comm& comm, const gemm::partial_handle<T>& partials,
+                                    const gemm::tile_order& order, const Product& product,
+                                    uint32_t communication_blocks, const SumUp& sum_up) {
+  const block_roles role{communication_blocks};
+  if (!role.computes) {
+    const gemm::session<block> launch{block{}, comm, partials.flags};
+    gemm::reducer<T, block> sums{block{}, comm, launch, partials};
+    return sum_up(sums, role.first, role.step);
+  }
+  const auto open = [](auto) { return gemm::no_gate{}; };
+  compute_tiles(product, order, role, open, [&](auto workers, const auto& for_each_tile) {
+    using group = decltype(workers.group);
+    const gemm::session<group> launch{workers.all, comm, partials.flags};
+    const uint32_t index = arch::block_rank() * workers.groups + workers.index;
+    {
+      gemm::publisher publisher{workers.group, comm, launch, partials, order.grid(), index};
+      for_each_tile([&](const gemm::tile& t, const auto& give) {
+        if constexpr (ToAll) {
+          give(gemm::to_publisher_of_all{publisher, t});
+          publisher.end_on_all(t);
+        } else {
+          give(gemm::to_publisher{publisher, t, t.owner});
+          publisher.end(t);
+        }
+      });
+    }
+    if (communication_blocks != 0) return;
+    gemm::reducer<T, group> sums{workers.group, comm, launch, partials};
+    sum_up(sums, index, arch::grid_blocks() * workers.groups);
+  });
 }
 
 }  // namespace devcomm::detail
@@ -75,53 +114,60 @@ namespace devcomm::gemm {
 template <class T, class Product, class Output>
 DEVCOMM_DEVICE void reduce_scatter(const device_comm& comm, const partial_handle<T>& partials, const tile_order& order,
                                    const Product& product, const Output& output, uint32_t communication_blocks = 0) {
-  const session<block> launch{block{}, comm, partials.flags};
-  const detail::block_roles role{communication_blocks};
-  if (role.computes) detail::publish_tiles(comm, launch, partials, order, role, product);
-  if (role.computes && communication_blocks != 0) return;
-  const int rank = comm.lsa_rank();
-  reducer<T, block> sums{block{}, comm, launch, partials};
-  for (uint32_t i = role.first; i < order.grid().tiles_of(rank); i += role.step)
-    if (!sums.reduce(order.grid().at(rank, i), output)) return;
+  const auto sum_up = [&](auto& sums, uint32_t first, uint32_t step) {
+    const int rank = comm.lsa_rank();
+    for (uint32_t i = first; i < order.grid().tiles_of(rank); i += step)
+      if (!sums.reduce(order.grid().at(rank, i), output)) return;
+  };
+  detail::publish_and_sum<false>(comm, partials, order, product, communication_blocks, sum_up);
 }
 
-/// The same, and every rank gets the whole sum.
+/// The same, and every rank gets the whole sum: tiles go to all ranks, each of which sums all of them. One trip over
+/// the links, with `members` times the bytes of two shots: for small products.
 ///
-/// With a grid of one member (one-shot) tiles go to all ranks, each of which sums all of them: one trip over the links,
-/// `members` times the bytes. With a grid by tiles of all members (two-shot) the owner of a tile sums it and stores the
-/// result to all ranks; more `parts` of the order let it begin earlier. Either way all ranks get the same bits.
+///     const gemm::tile_order order{grid, 0, gemm::first_owner::self};  // grid: by_tiles, of one member
+///     gemm::all_reduce_one_shot(comm, partials, order, product, gemm::to_matrix<T>{c, n});
+template <class T, class Product, class Output>
+DEVCOMM_DEVICE void all_reduce_one_shot(const device_comm& comm, const partial_handle<T>& partials,
+                                        const tile_order& order, const Product& product, const Output& output,
+                                        uint32_t communication_blocks = 0) {
+  const tile_grid& grid = order.grid();
+  DEVCOMM_ASSERT(grid.members() == 1,
+                 "the grid of an all-reduce in one shot has one member: tile_grid::by_tiles(..., 1)");
+  const auto sum_up = [&](auto& sums, uint32_t first, uint32_t step) {
+    for (uint32_t i = first; i < grid.size(); i += step)
+      if (!sums.reduce(grid.at(0, i), output)) return;
+  };
+  detail::publish_and_sum<true>(comm, partials, order, product, communication_blocks, sum_up);
+}
+
+/// The same: the owner of a tile sums it and stores the result to all ranks. More `parts` of the order let it begin
+/// earlier. All ranks get the same bits, and those of one shot.
 ///
 /// The output is in a window, rows of `n` elements, at the same place on every rank.
 ///
-///     const gemm::tile_order order{grid, grid.members() == 1 ? 0 : comm.lsa().rank, gemm::first_owner::next, 4};
-///     gemm::all_reduce(comm, partials, order, product, gemm::to_matrices<T>{window.pointer<T>(), n});
+///     const gemm::tile_order order{grid, comm.lsa().rank, gemm::first_owner::next, 4};  // grid: by_tiles, of all
+///     members gemm::all_reduce_two_shot(comm, partials, order, product, gemm::to_matrices<T>{window.pointer<T>(), n});
 ///
 /// *Lifetime*: the output is complete when the launch is. Peers write to it from the beginning of this rank's launch
 /// on.
 template <class T, class Product, class U, class Epilogue>
-DEVCOMM_DEVICE void all_reduce(const device_comm& comm, const partial_handle<T>& partials, const tile_order& order,
-                               const Product& product, const to_matrices<U, Epilogue>& output,
-                               uint32_t communication_blocks = 0) {
-  const session<block> launch{block{}, comm, partials.flags};
-  const detail::block_roles role{communication_blocks};
-  if (role.computes) detail::publish_tiles(comm, launch, partials, order, role, product);
-  if (role.computes && communication_blocks != 0) return;
+DEVCOMM_DEVICE void all_reduce_two_shot(const device_comm& comm, const partial_handle<T>& partials,
+                                        const tile_order& order, const Product& product,
+                                        const to_matrices<U, Epilogue>& output, uint32_t communication_blocks = 0) {
   const tile_grid& grid = order.grid();
-  const team members = comm.lsa();
-  const block group;
-  reducer<T, block> sums{group, comm, launch, partials};
-  if (grid.members() == 1) {
-    const to_matrix<U, Epilogue> own{output.data.local(), output.stride, 0, output.finish};
-    for (uint32_t i = role.first; i < grid.size(); i += role.step)
-      if (!sums.reduce(grid.at(0, i), own)) return;
-    return;
-  }
-  for (uint32_t i = role.first; i < grid.tiles_of(members.rank); i += role.step) {
-    const tile t = grid.at(members.rank, i);
-    if (!sums.reduce(t, output)) return;
-    sums.set_result(t);
-  }
-  sums.wait_for_results(grid, role.first, role.step);
+  const int rank = comm.lsa_rank();
+  DEVCOMM_ASSERT(grid.members() == comm.lsa().size,
+                 "the members of the grid of an all-reduce in two shots are those of the LSA team: comm.lsa().size");
+  const auto sum_up = [&](auto& sums, uint32_t first, uint32_t step) {
+    for (uint32_t i = first; i < grid.tiles_of(rank); i += step) {
+      const tile t = grid.at(rank, i);
+      if (!sums.reduce(t, output)) return;
+      sums.set_result(t);
+    }
+    sums.wait_for_results(grid, first, step);
+  };
+  detail::publish_and_sum<false>(comm, partials, order, product, communication_blocks, sum_up);
 }
 
 /// The rows of A are sharded; each rank gathers them while it computes its own columns of C, all rows of them.
@@ -139,14 +185,17 @@ DEVCOMM_DEVICE void all_gather(const device_comm& comm, flag_handle flags, const
                                const sym_ptr<T>& operand, const tile_order& order, const Product& product,
                                const Output& output, uint32_t communication_blocks) {
   DEVCOMM_ASSERT(communication_blocks > 0, "an all-gather by stores needs at least one communication block");
-  const session<block> launch{block{}, comm, flags};
   const detail::block_roles role{communication_blocks};
   if (!role.computes) {
+    const session<block> launch{block{}, comm, flags};
     operand_sender<block> sender{block{}, comm, launch, chunks, arch::block_rank()};
     return sender.send(operand, role.first, role.step);
   }
-  gate<block> arrived{block{}, launch, chunks};
-  for (uint32_t i = role.first; i < order.size(); i += role.step) product(block{}, order[i], arrived, output);
+  const auto make_gate = [&](auto group) { return gate<decltype(group)>{group, flag_access{comm, flags}, chunks}; };
+  detail::compute_tiles(product, order, role, make_gate, [&](auto workers, const auto& for_each_tile) {
+    const session launch{workers.all, comm, flags};
+    for_each_tile([&](const tile&, const auto& give) { give(output); });
+  });
 }
 
 /// The same without a copy: the product reads each shard where it is, by `rows_of_peers`, so that no block is left to

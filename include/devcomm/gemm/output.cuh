@@ -6,6 +6,7 @@
 #include <devcomm/data/pack.cuh>
 #include <devcomm/gemm/tile_order.hpp>
 #include <devcomm/sym_ptr.hpp>
+#include <devcomm/team.hpp>
 
 namespace devcomm::gemm {
 
@@ -57,11 +58,15 @@ struct no_epilogue {
 
 namespace devcomm::detail {
 
-/// Stores the first `count` of the `values` to a row, rounded to `T`.
+/// Stores the first `count` values of a row.
+template <class T, int N>
+DEVCOMM_DEVICE void store_values(T* row, int count, const run_of<T, N>& values) {
+  if (count == N) return store_run(row, values);
+  for (int i = 0; i < count; ++i) row[i] = values.data[i];
+}
 template <class T, int N>
 DEVCOMM_DEVICE void store_values(T* row, int count, const float (&values)[N]) {
-  if (count == N) return store_run(row, values);
-  for (int i = 0; i < count; ++i) row[i] = static_cast<T>(values[i]);
+  store_values(row, count, round_run<T>(values));
 }
 
 }  // namespace devcomm::detail
@@ -98,29 +103,54 @@ struct to_matrices {
   DEVCOMM_DEVICE void operator()(uint32_t row, uint32_t column, int count, float (&values)[N]) const {
     finish(row, column, count, values);
     const sym_ptr<T> to = data + static_cast<int64_t>(row * stride + column);
+    const auto rounded = detail::round_run<T>(values);
+    DEVCOMM_UNROLL_BY(1)
     for (int step = 0; step < data.memory.lsa_size; ++step)
-      detail::store_values(to.lsa((data.memory.lsa_rank + step) % data.memory.lsa_size), count, values);
+      detail::store_values(to.lsa((data.memory.lsa_rank + step) % data.memory.lsa_size), count, rounded);
   }
 };
 
-/// Stores to a tile that is to be published.
+/// Stores to a tile that is to be published to `member`.
 template <class Publisher>
 struct to_publisher {
   Publisher& publisher;
   const tile& t;
-  int member;  ///< or `all_members`
-
-  static constexpr int all_members = -1;
+  int member;
 
   DEVCOMM_DEVICE bool begin() const { return publisher.begin(); }
   template <int N>
   DEVCOMM_DEVICE void operator()(uint32_t row, uint32_t column, int count, float (&values)[N]) const {
     const uint64_t offset = uint64_t{row - t.row} * publisher.stride() + (column - t.column);
-    if (member != all_members) return detail::store_values(publisher.on(member, t) + offset, count, values);
-    for (int step = 0; step < publisher.members().size; ++step)
-      detail::store_values(publisher.on((publisher.members().rank + step) % publisher.members().size, t) + offset,
-                           count, values);
+    detail::store_values(publisher.on(member, t) + offset, count, values);
   }
 };
+
+/// The same to all members.
+template <class Publisher>
+struct to_publisher_of_all {
+  Publisher& publisher;
+  const tile& t;
+
+  DEVCOMM_DEVICE bool begin() const { return publisher.begin(); }
+  template <int N>
+  DEVCOMM_DEVICE void operator()(uint32_t row, uint32_t column, int count, float (&values)[N]) const {
+    const uint64_t offset = uint64_t{row - t.row} * publisher.stride() + (column - t.column);
+    const auto rounded = detail::round_run<typename Publisher::element>(values);
+    const team& ranks = publisher.members();
+    DEVCOMM_UNROLL_BY(1)
+    for (int step = 0; step < ranks.size; ++step)
+      detail::store_values(publisher.on((ranks.rank + step) % ranks.size, t) + offset, count, rounded);
+  }
+};
+
+// Clang below 17 does not deduce the arguments of aggregates.
+template <class T, class Epilogue = no_epilogue>
+to_matrix(T*, uint64_t, uint32_t = 0, Epilogue = {}) -> to_matrix<T, Epilogue>;
+template <class T, class Epilogue = no_epilogue>
+to_matrices(sym_ptr<T>, uint64_t, Epilogue = {}) -> to_matrices<T, Epilogue>;
+template <class Publisher>
+to_publisher(Publisher&, const tile&, int) -> to_publisher<Publisher>;
+template <class Publisher>
+to_publisher_of_all(Publisher&, const tile&) -> to_publisher_of_all<Publisher>;
 
 }  // namespace devcomm::gemm

@@ -33,6 +33,8 @@ namespace devcomm::gemm {
 template <class T, class Group>
 class publisher {
  public:
+  using element = T;
+
   DEVCOMM_DEVICE publisher(Group group, const device_comm& comm, const flag_access& flags,
                            const partial_handle<T>& partials, const tile_grid& grid,
                            uint32_t index = arch::block_rank())

@@ -36,6 +36,15 @@ struct no_gate {
   DEVCOMM_DEVICE void wait(const tile&, uint32_t) const {}
 };
 
+/// Of a block, the threads that hold tiles.
+template <class Group>
+struct tile_workers {
+  Group all;
+  Group group;      ///< the calling one of
+  uint32_t index;   ///< this number
+  uint32_t groups;  ///< of so many
+};
+
 /// Any class that is called like this one is a product, here with `A` rows of `k` elements and `B` rows of `n`:
 /// all threads of a group call it with a tile. It calls `gate.wait(t, k)` in the threads that load, before each step's
 /// loads of A; then, when all sums are there, `output.begin()` in all threads, and if that returns true, the output for

@@ -108,10 +108,20 @@ class tile_grid {
   /// The index of `owner`'s tile that holds its row `row`, counted from its first, and is the `column`-th of that row.
   /// *Requires* `owns_rows()`.
   DEVCOMM_HOST_DEVICE constexpr uint32_t index_of(int owner, uint32_t row, uint32_t column) const {
-    const uint32_t of_tiles = row / shape_.m;
-    const uint32_t band = of_tiles / band_ * band_;
-    const uint32_t rows = min_of(band_, divide_up(rows_of(owner), shape_.m) - band);
-    return band * columns_ + column * rows + (of_tiles - band);
+    return number_of(row / shape_.m, column, rows_of(owner));
+  }
+  /// The tile that holds an element of C.
+  DEVCOMM_HOST_DEVICE constexpr tile holding(uint32_t row, uint32_t column) const {
+    if (is_by_rows_) {
+      const auto owner = static_cast<int>(row / share_);
+      return at(owner, number_of((row - first_row(owner)) / shape_.m, column / shape_.n, rows_of(owner)));
+    }
+    const uint32_t number = number_of(row / shape_.m, column / shape_.n, problem_.m);
+    return at(static_cast<int>(number / share_), number % share_);
+  }
+  /// The same product in larger tiles, each of `tiles` below each other, less at the ends.
+  DEVCOMM_HOST_DEVICE constexpr tile_grid of_clusters(uint32_t tiles) const {
+    return {problem_, {shape_.m * tiles, shape_.n, shape_.k}, members_, divide_up(band_, tiles), is_by_rows_};
   }
 
  private:
@@ -131,6 +141,12 @@ class tile_grid {
       total_ = divide_up(problem.m, shape.m) * columns_;
       share_ = divide_up(total_, parts);
     }
+  }
+
+  /// The number, of those in `rows` rows of C, of the tile in the `row`-th row of tiles, the `column`-th of it.
+  DEVCOMM_HOST_DEVICE constexpr uint32_t number_of(uint32_t row, uint32_t column, uint32_t rows) const {
+    const uint32_t band = row / band_ * band_;
+    return band * columns_ + column * min_of(band_, divide_up(rows, shape_.m) - band) + (row - band);
   }
 
   problem_shape problem_;
@@ -173,42 +189,64 @@ class tile_order {
  public:
   /// The tiles of each owner come in `parts` parts: first a part of each owner's tiles, then the next of each. With
   /// more parts an owner has whole sums earlier, which it can hand on while others are still being computed.
-  DEVCOMM_HOST_DEVICE constexpr tile_order(const tile_grid& grid, int rank, first_owner first, uint32_t parts = 1)
-      : grid_(grid), first_(first == first_owner::self ? rank : rank + 1) {
+  ///
+  /// With `cluster` > 1 there are numbers for clusters of so many blocks, whose tiles lie below each other.
+  DEVCOMM_HOST_DEVICE constexpr tile_order(const tile_grid& grid, int rank, first_owner first, uint32_t parts = 1,
+                                           uint32_t cluster = 1)
+      : grid_(grid),
+        wide_(grid.of_clusters(cluster)),
+        first_(first == first_owner::self ? rank : rank + 1),
+        cluster_(cluster) {
     DEVCOMM_ASSERT(rank >= 0 && rank < grid.members(), "the rank of an order of tiles is a member of their grid");
     DEVCOMM_ASSERT(parts > 0, "an order of tiles has at least one part");
-    part_ = divide_up(grid.max_tiles(), parts);
+    part_ = divide_up(wide_.max_tiles(), parts);
   }
 
   DEVCOMM_HOST_DEVICE constexpr const tile_grid& grid() const { return grid_; }
-  DEVCOMM_HOST_DEVICE constexpr uint32_t size() const { return grid_.size(); }
+  DEVCOMM_HOST_DEVICE constexpr uint32_t cluster() const { return cluster_; }
+  DEVCOMM_HOST_DEVICE constexpr uint32_t size() const { return wide_.size(); }
 
-  /// The `i`-th tile. *Requires* `i < size()`.
+  /// The `i`-th tile. *Requires* `i < size()` and a `cluster` of 1.
   DEVCOMM_HOST_DEVICE constexpr tile operator[](uint32_t i) const {
-    const int members = grid_.members();
+    DEVCOMM_ASSERT(cluster_ == 1, "an order for clusters of blocks was given to a product that has none");
+    return wide_tile(i);
+  }
+  /// The `i`-th tile of block `block` of a cluster; at the end of a shard it may have no rows.
+  DEVCOMM_HOST_DEVICE constexpr tile of_block(uint32_t i, uint32_t block) const {
+    tile wide = wide_tile(i);
+    const uint32_t before = block * grid_.shape().m;
+    if (before < wide.rows) return grid_.holding(wide.row + before, wide.column);
+    wide.row += before;
+    wide.rows = 0;
+    return wide;
+  }
+
+ private:
+  DEVCOMM_HOST_DEVICE constexpr tile wide_tile(uint32_t i) const {
+    const int members = wide_.members();
     uint32_t part = i / (part_ * static_cast<uint32_t>(members));  // or later, as some owners have fewer tiles
     while (before(part + 1) <= i) ++part;
     i -= before(part);
     for (int step = 0; step < members; ++step) {
       const int owner = (first_ + step) % members;
-      const uint32_t begin = min_of(part * part_, grid_.tiles_of(owner));
-      const uint32_t count = min_of((part + 1) * part_, grid_.tiles_of(owner)) - begin;
-      if (i < count) return grid_.at(owner, begin + i);
+      const uint32_t begin = min_of(part * part_, wide_.tiles_of(owner));
+      const uint32_t count = min_of((part + 1) * part_, wide_.tiles_of(owner)) - begin;
+      if (i < count) return wide_.at(owner, begin + i);
       i -= count;
     }
     return {};
   }
-
- private:
   /// Tiles of the parts before `part`.
   DEVCOMM_HOST_DEVICE constexpr uint32_t before(uint32_t part) const {
     uint32_t sum = 0;
-    for (int owner = 0; owner < grid_.members(); ++owner) sum += min_of(part * part_, grid_.tiles_of(owner));
+    for (int owner = 0; owner < wide_.members(); ++owner) sum += min_of(part * part_, wide_.tiles_of(owner));
     return sum;
   }
 
   tile_grid grid_;
-  int first_;
+  tile_grid wide_;  // of the tiles of clusters
+  int first_;       // owner, may be `members`
+  uint32_t cluster_;
   uint32_t part_ = 0;  // tiles of a part, of each owner
 };
 
