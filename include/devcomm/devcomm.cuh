@@ -45,6 +45,7 @@
 #include <devcomm/diagnostics/resource_header.hpp>
 #include <devcomm/diagnostics/trace_span.cuh>
 #include <devcomm/gemm/operand.cuh>
+#include <devcomm/gemm/operand_copies.cuh>
 #include <devcomm/gemm/operations.cuh>
 #include <devcomm/gemm/output.cuh>
 #include <devcomm/gemm/partials.hpp>

@@ -35,6 +35,12 @@ struct plain_loops {
 constexpr gemm::problem_shape problems[] = {{48, 24, 16}, {37, 29, 21}, {5, 3, 1}, {1, 40, 9}};
 
 template <class T>
+__global__ void run_gathered(device_comm comm, gemm::flag_handle flags, gemm::operand_chunks chunks,
+                             gemm::tile_order order, reference<T> product, gemm::to_matrix<T, finish<T>> output) {
+  gemm::all_gather(comm, flags, chunks, order, product, output);
+}
+
+template <class T>
 __global__ void run_all_gather_in_place(device_comm comm, gemm::flag_handle flags, gemm::tile_order order,
                                         gemm::reference_product<gemm::rows_of_peers<T>, gemm::rows_of<T>> product,
                                         gemm::to_matrix<T, finish<T>> output) {
@@ -72,6 +78,59 @@ __global__ void sum_and_normalize(device_comm comm, gemm::partial_handle<T> part
     for (std::uint32_t i = 0; i < rows; ++i) norm.normalize(block{}, i, weight, 1e-5f, output, row + i);
     block{}.sync();
   }
+}
+
+/// By copy engines; the shard changes between launches, and with `rounds` in one graph.
+template <class T>
+void copied_gather_case(host::communicator& comm, const gemm::problem_shape& problem, std::uint32_t chunk_rows,
+                        std::uint32_t chunk_k) {
+  using with_loops = plain_loops<T>;
+  const auto grid = gemm::tile_grid::by_rows(problem, shape, comm.size(), 2);
+  const gemm::operand_chunks chunks{grid, chunk_rows, chunk_k};
+  requirements needs = comm.requirements();
+  const auto flags = needs.add(gemm::flags{comm.lsa(), chunks.count(), max_blocks});
+  const auto handle = needs.add(gemm::operand_copy_signals{comm.lsa()});
+  const auto device_comm = comm.create_device_comm(needs);
+  gemm::operand_copies copies{device_comm.get(), handle, flags, chunks};
+  const bench<with_loops, T> with(comm, problem);
+  const std::uint64_t elements = std::uint64_t{problem.m} * problem.k;
+  const auto window = comm.allocate(elements * sizeof(T), "operand");
+  T* const operand = window.pointer<T>().local();
+  const std::uint64_t begin = std::uint64_t{grid.first_row(comm.rank())} * problem.k;
+  const std::uint64_t end = std::uint64_t{grid.first_row(comm.rank() + 1)} * problem.k;
+  const test::device_array<T> mine(matrix<T>(comm.rank(), 0, elements)), zeros(elements);
+  const test::device_array<T> c(std::uint64_t{problem.m} * problem.n, 0xff);
+  const auto product = with_loops::make(problem, operand, with.b());
+  const gemm::to_matrix<T, finish<T>> output{c.get(), problem.n, 0, with.epilogue()};
+  const gemm::tile_order order{grid, comm.rank(), gemm::first_owner::self};
+  launches<with_loops>::run([&](launch_config config, unsigned) {
+    cudaStream_t stream = nullptr;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t ready = nullptr;
+    check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    config.stream = stream;
+    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    const auto set_shard = [&](const T* from) {
+      check_cuda(cudaMemcpyAsync(operand + begin, from + begin, (end - begin) * sizeof(T), cudaMemcpyDefault, stream),
+                 "cudaMemcpyAsync");
+    };
+    for (const T* const shard : {zeros.get(), mine.get()}) {  // the first launch's copies may still read the shard
+      set_shard(shard);
+      copies.begin(window.pointer<T>(), stream);
+      launch(run_gathered<T>, config, device_comm.get(), flags, chunks, order, product, output);
+      copies.end(stream);
+    }
+    check_cuda(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+    check_cuda(cudaGraphInstantiate(&ready, graph, 0), "cudaGraphInstantiate");
+    for (int times = 0; times < 2; ++times) check_cuda(cudaGraphLaunch(ready, stream), "cudaGraphLaunch");
+    check_cuda(cudaStreamSynchronize(stream), "a product whose operand is copied");
+    device_comm.check();
+    with.expect_gathered(c.read(), grid, "all-gather by copy engines");
+    check_cuda(cudaGraphExecDestroy(ready), "cudaGraphExecDestroy");
+    check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+    check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
+  });
+  comm.barrier();
 }
 
 template <class T>
@@ -185,6 +244,15 @@ TEST_CASE("a product with a gathered operand waits for each chunk that it loads"
       }
       all_gather_case<plain_loops<__nv_bfloat16>, __nv_bfloat16>(comm, problems[1], 7, 16);
       all_gather_in_place_case<__nv_bfloat16>(comm, problems[1]);
+    });
+  }
+}
+
+TEST_CASE("a product whose operand copy engines gather waits for each chunk that it loads") {
+  for (const int ranks : {1, 2, 3, 4, 8}) {
+    test::on_ranks(ranks, [](host::communicator& comm) {
+      for (const auto& problem : problems) copied_gather_case<float>(comm, problem, 4, 8);
+      copied_gather_case<__nv_bfloat16>(comm, problems[1], 7, 16);
     });
   }
 }

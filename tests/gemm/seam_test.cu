@@ -225,6 +225,12 @@ __global__ void sum_rows(device_comm comm, gemm::partial_handle<float> partials,
                        gemm::to_matrix<float>{output, order.grid().problem().n, order.grid().first_row(comm.rank)});
 }
 
+__global__ void sum_gathered(device_comm comm, gemm::flag_handle flags, gemm::operand_chunks chunks,
+                             gemm::tile_order order, sym_ptr<float> operand, float* output) {
+  const gemm::rows_of<float> a{operand.local(), 8};
+  gemm::all_gather(comm, flags, chunks, order, gemm::reference_product{a, a, 8, 4}, gemm::to_matrix<float>{output, 4});
+}
+
 }  // namespace
 
 TEST_CASE("tiles go from shared memory to their owners, or to all ranks, by bulk copies") {
@@ -326,6 +332,64 @@ TEST_CASE("a chunk or tile that never comes leaves a record of its number and ra
   check_record(part::gate,
                "rank 0, block 0: operand chunk 5 waited for rank 1 to reach epoch 1 and last saw 0: timeout");
   check_record(part::reducer, "rank 0, block 0: tile 1 waited for rank 1 to reach epoch 1 and last saw 0: timeout");
+}
+
+TEST_CASE("what a rank copies after it has missed the others opens no gate") {
+  test::on_ranks(
+      2,
+      [](host::communicator& comm) {
+        const gemm::operand_chunks chunks{gemm::tile_grid::by_rows({16, 4, 8}, {4, 4, 4}, 2), 4, 4};
+        auto needs = comm.requirements();
+        const auto flags = needs.add(gemm::flags{comm.lsa(), chunks.count(), 1});
+        const auto handle = needs.add(gemm::operand_copy_signals{comm.lsa()});
+        const auto device_comm = comm.create_device_comm(needs);
+        const auto window = comm.allocate(16 * 8 * sizeof(float), "operand");
+        const auto multiply = [&] {
+          const test::device_array<float> c(16 * 4);
+          gemm::operand_copies copies{device_comm.get(), handle, flags, chunks};
+          copies.begin(window.pointer<float>(), cudaStreamPerThread);
+          launch(sum_gathered, one_block(), device_comm.get(), flags, chunks,
+                 gemm::tile_order{chunks.grid(), comm.rank(), gemm::first_owner::self}, window.pointer<float>(),
+                 c.get());
+          copies.end(cudaStreamPerThread);
+          test::finish("sum_gathered");
+        };
+        if (comm.rank() == 0) multiply();
+        comm.barrier();
+        if (comm.rank() == 1) multiply();
+        require_said(device_comm,
+                     comm.rank() == 0 ? "signal 1 waited for rank 1" : "waited for rank 0 to reach epoch 1");
+        comm.barrier();
+      },
+      impatient());
+}
+
+TEST_CASE("copies of an operand with too few flags, or of another team's grid or window, are refused") {
+  test::on_ranks(2, [](host::communicator& comm) {
+    const gemm::operand_chunks chunks{gemm::tile_grid::by_rows({16, 4, 8}, {4, 4, 4}, 2), 4, 4};
+    const gemm::operand_chunks alone{gemm::tile_grid::by_rows({16, 4, 8}, {4, 4, 4}, 1), 4, 4};
+    auto needs = comm.requirements();
+    const auto flags = needs.add(gemm::flags{comm.lsa(), chunks.count(), 1});
+    const auto few = needs.add(gemm::flags{comm.lsa(), chunks.count() - 1, 1});
+    const auto handle = needs.add(gemm::operand_copy_signals{comm.lsa()});
+    const auto device_comm = comm.create_device_comm(needs);
+    const auto window = comm.allocate(16 * 8 * sizeof(float), "operand");
+    const auto refused = [](const auto& call, const std::string& text) {
+      std::string said;
+      try {
+        call();
+      } catch (const std::logic_error& error) {
+        said = error.what();
+      }
+      test::require(said.find(text) != std::string::npos, "it said: " + said);
+    };
+    refused([&] { gemm::operand_copies{device_comm.get(), handle, few, chunks}; }, "7 flags for 8 chunks");
+    refused([&] { gemm::operand_copies{device_comm.get(), handle, flags, alone}; }, "1 members, and the LSA team 2");
+    gemm::operand_copies copies{device_comm.get(), handle, flags, chunks};
+    const sym_ptr<float> behind =
+        window.pointer<float>() + static_cast<std::int64_t>(window.pointer<float>().memory.bytes / 4 - 100);
+    refused([&] { copies.begin(behind, cudaStreamPerThread); }, "A has 128 elements, more than");
+  });
 }
 
 TEST_CASE("ranks with problems of different sizes get a launch mismatch") {

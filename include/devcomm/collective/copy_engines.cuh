@@ -60,7 +60,7 @@ struct sync_all {
 
 /// Rendezvous. One block; each thread serves some of the peers, and signals all of them before it waits for the first.
 template <class Peers>
-__global__ void sync_peers(device_comm comm, lsa::signal_handle signals, Peers peers) {
+DEVCOMM_DEVICE void meet_peers(const device_comm& comm, const lsa::signal_handle& signals, const Peers& peers) {
   const team members = comm.lsa();
   const int first = static_cast<int>(arch::thread_rank());
   const int step = static_cast<int>(arch::block_threads());
@@ -77,6 +77,10 @@ __global__ void sync_peers(device_comm comm, lsa::signal_handle signals, Peers p
     own.store(peer, met.taken() + 1);
   });
   with_each([](int peer, auto& met) { met.take(peer); });
+}
+template <class Peers>
+__global__ void sync_peers(device_comm comm, lsa::signal_handle signals, Peers peers) {
+  meet_peers(comm, signals, peers);
 }
 
 }  // namespace devcomm::detail

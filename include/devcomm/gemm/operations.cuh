@@ -96,6 +96,20 @@ DEVCOMM_DEVICE void publish_and_sum(const device_comm& comm, const gemm::partial
   });
 }
 
+/// Computes tiles of gathered operands, as blocks with this role.
+template <class Product, class Output>
+DEVCOMM_DEVICE void multiply_gathered(const device_comm& comm, gemm::flag_handle flags,
+                                      const gemm::operand_chunks& chunks, const gemm::tile_order& order,
+                                      const Product& product, const Output& output, const block_roles& role) {
+  const auto make_gate = [&](auto group) {
+    return gemm::gate<decltype(group)>{group, gemm::flag_access{comm, flags}, chunks};
+  };
+  compute_tiles(product, order, role, make_gate, [&](auto workers, const auto& for_each_tile) {
+    const gemm::session launch{workers.all, comm, flags};
+    for_each_tile([&](const gemm::tile&, const auto& give) { give(output); });
+  });
+}
+
 }  // namespace devcomm::detail
 
 namespace devcomm::gemm {
@@ -191,11 +205,14 @@ DEVCOMM_DEVICE void all_gather(const device_comm& comm, flag_handle flags, const
     operand_sender<block> sender{block{}, comm, launch, chunks, arch::block_rank()};
     return sender.send(operand, role.first, role.step);
   }
-  const auto make_gate = [&](auto group) { return gate<decltype(group)>{group, flag_access{comm, flags}, chunks}; };
-  detail::compute_tiles(product, order, role, make_gate, [&](auto workers, const auto& for_each_tile) {
-    const session launch{workers.all, comm, flags};
-    for_each_tile([&](const tile&, const auto& give) { give(output); });
-  });
+  detail::multiply_gathered(comm, flags, chunks, order, product, output, role);
+}
+
+/// The same where `operand_copies` gathers the operand: all blocks compute.
+template <class Product, class Output>
+DEVCOMM_DEVICE void all_gather(const device_comm& comm, flag_handle flags, const operand_chunks& chunks,
+                               const tile_order& order, const Product& product, const Output& output) {
+  detail::multiply_gathered(comm, flags, chunks, order, product, output, detail::block_roles{0});
 }
 
 /// The same without a copy: the product reads each shard where it is, by `rows_of_peers`, so that no block is left to

@@ -9,6 +9,7 @@
 #include "base/race_port.hpp"
 
 #include <cstddef>
+#include <cstdint>
 
 extern "C" {
 __attribute__((weak)) void* __tsan_get_current_fiber(void);
@@ -17,6 +18,7 @@ __attribute__((weak)) void __tsan_destroy_fiber(void*);
 __attribute__((weak)) void __tsan_switch_to_fiber(void*, unsigned);
 __attribute__((weak)) void __tsan_acquire(void*);
 __attribute__((weak)) void __tsan_release(void*);
+__attribute__((weak)) void __tsan_atomic64_store(volatile uint64_t*, uint64_t, int);
 __attribute__((weak)) void AnnotateIgnoreReadsBegin(const char*, int);
 __attribute__((weak)) void AnnotateIgnoreReadsEnd(const char*, int);
 __attribute__((weak)) void AnnotateIgnoreWritesBegin(const char*, int);
@@ -124,6 +126,15 @@ inline void become(void* id) {
     exact_port().become(id);
   } else if (thread()) {
     __tsan_switch_to_fiber(id, no_sync);
+  }
+}
+
+/// A store by the runtime itself, as the running thread.
+inline void store_release(uint64_t* word, uint64_t value) {
+  if (__tsan_atomic64_store != nullptr) {
+    __tsan_atomic64_store(word, value, __ATOMIC_RELEASE);
+  } else {
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
   }
 }
 

@@ -13,7 +13,6 @@ extern "C" {
 __attribute__((weak)) void __tsan_read_range(void*, size_t);
 __attribute__((weak)) void __tsan_write_range(void*, size_t);
 __attribute__((weak)) uint64_t __tsan_atomic64_load(const volatile uint64_t*, int);
-__attribute__((weak)) void __tsan_atomic64_store(volatile uint64_t*, uint64_t, int);
 }
 
 namespace devcomm::simulator::detail {
@@ -235,13 +234,7 @@ void store_in_background(uint64_t* word, uint64_t value) {
   const bool signals = running_step != nullptr && running_step->what == network_step::kind::signal;
   if (running_operations != nullptr && !signals && loaded_word != word)
     running_identity = running_operations->of_words();
-  observed([=] {
-    if (__tsan_atomic64_store != nullptr) {
-      __tsan_atomic64_store(word, value, __ATOMIC_RELEASE);
-    } else {
-      __atomic_store_n(word, value, __ATOMIC_RELEASE);
-    }
-  });
+  observed([=] { sanitizer::store_release(word, value); });
   running_identity = operation;
   touch(word, sizeof *word, true, true);
 }

@@ -11,6 +11,13 @@
 namespace devcomm::simulator::detail {
 namespace {
 
+/// Whether a copy is that of a word: it is one access, and comes, as all that is on a stream, after what is before it
+/// there. So a kernel that polls the word and acquires it sees the copies before. With other sizes nothing is promised.
+bool is_word(const void* to, const void* from, size_t bytes) {
+  const auto is_aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % sizeof(uint64_t) == 0; };
+  return bytes == sizeof(uint64_t) && is_aligned(to) && is_aligned(from);
+}
+
 // memcpy and memset are seen by ThreadSanitizer, as accesses of the task.
 class copy_operation final : public operation {
  public:
@@ -21,7 +28,14 @@ class copy_operation final : public operation {
     std::memcpy(staged_.get(), from_, bytes_);
   }
   int run(task&) override {
-    std::memmove(to_, staged_ ? staged_.get() : from_, bytes_);
+    const void* const from = staged_ ? staged_.get() : from_;
+    if (is_word(to_, from, bytes_)) {
+      uint64_t value = 0;
+      std::memcpy(&value, from, sizeof value);
+      sanitizer::store_release(static_cast<uint64_t*>(to_), value);
+    } else {
+      std::memmove(to_, from, bytes_);
+    }
     return 0;
   }
 

@@ -10,7 +10,7 @@
 
 namespace devcomm::detail {
 
-/// Lane `q` of four neighbours gives row `q` of a matrix of 4 x 4 pairs and gets its column `q`.
+/// Lane `q` of four neighbors gives row `q` of a matrix of 4 x 4 pairs and gets its column `q`.
 DEVCOMM_DEVICE inline void transpose_in_quad(float (&pairs)[8]) {
   DEVCOMM_UNROLL
   for (uint32_t bit = 1; bit <= 2; bit *= 2) {
