@@ -69,6 +69,9 @@
 #include <devcomm/lsa/pack_cursor.cuh>
 #include <devcomm/lsa/signal_session.cuh>
 #include <devcomm/lsa/whole_world.hpp>
+#include <devcomm/moe/combine.cuh>
+#include <devcomm/moe/dispatch.cuh>
+#include <devcomm/moe/exchange.hpp>
 #include <devcomm/multimem/barrier_session.cuh>
 #include <devcomm/multimem/barriers.hpp>
 #include <devcomm/multimem/packet_session.cuh>

@@ -20,7 +20,7 @@ enum class packet_protocol : uint32_t {
 };
 
 /// The kind of call that was waiting: `lsa_barrier`, `ll_mailbox` and so on for each packet protocol, `lsa_signal`, an
-/// end of a FIFO, a message, or a product's operand, tile or result.
+/// end of a FIFO, a message, a product's operand, tile or result, or tokens of experts.
 enum class operation : uint32_t {
   none = 0,
   lsa_barrier = 1,
@@ -43,6 +43,9 @@ enum class operation : uint32_t {
   gemm_operand,  ///< a chunk of a product's operand
   gemm_tile,     ///< a peer's tile of a product
   gemm_result,   ///< a tile that its owner has summed
+  moe_tokens,    ///< a piece of a rank's tokens
+  moe_sums,      ///< a piece of what a rank's experts made of this rank's
+  moe_rows,      ///< of an expert; no wait, but room for them
 };
 
 /// What a wait asks of the word that it polls.
@@ -95,6 +98,9 @@ DEVCOMM_HOST_DEVICE constexpr const char* to_string(operation op) {
     case operation::gemm_operand: return "operand chunk";
     case operation::gemm_tile: return "tile";
     case operation::gemm_result: return "result tile";
+    case operation::moe_tokens: return "piece of tokens";
+    case operation::moe_sums: return "piece of sums of experts";
+    case operation::moe_rows: return "expert";
   }
   return "unknown operation";
 }

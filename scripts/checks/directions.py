@@ -28,6 +28,8 @@ DEVICE = {
                    "base"],
     "gemm": ["collective", "channel", "lsa", "multimem", "gin", "detail", "data", "diagnostics", "group", "core", "arch",
              "base"],
+    "moe": ["gemm", "collective", "channel", "lsa", "multimem", "gin", "detail", "data", "diagnostics", "group", "core",
+            "arch", "base"],
 }
 DEVICE["umbrella"] = list(DEVICE)
 BASE = {"config.hpp", "memory_order.hpp", "operation.hpp"}

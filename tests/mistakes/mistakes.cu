@@ -7,6 +7,7 @@
 #include "mistakes/host_programs.cuh"
 #include "mistakes/memory_kernels.cuh"
 #include "mistakes/memory_programs.cuh"
+#include "mistakes/moe_kernels.cuh"
 #include "mistakes/multimem_kernels.cuh"
 #include "mistakes/order_kernels.cuh"
 #include "mistakes/packet_programs.cuh"
@@ -33,8 +34,9 @@ void unseen_launch_error(communicator& comm, bool wrong) {
 
 std::vector<mistake> all_mistakes() {
   std::vector<mistake> all{{"unseen_launch_error", unseen_launch_error}};
-  for (const auto& more : {barrier_programs(), memory_programs(), packet_programs(), host_programs(), order_kernels(),
-                           wait_kernels(), memory_kernels(), multimem_kernels(), gin_kernels(), gemm_kernels()})
+  for (const auto& more :
+       {barrier_programs(), memory_programs(), packet_programs(), host_programs(), order_kernels(), wait_kernels(),
+        memory_kernels(), multimem_kernels(), gin_kernels(), gemm_kernels(), moe_kernels()})
     all.insert(all.end(), more.begin(), more.end());
   return all;
 }

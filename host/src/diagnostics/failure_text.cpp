@@ -147,6 +147,9 @@ std::string describe(const failure_record& record) {
            " threads, and LL128 needs whole warps: give it a multiple of 32, or use LL";
   const bool is_fifo = record.what == operation::fifo_send || record.what == operation::fifo_receive;
   if (record.outcome == status::mismatch && is_fifo) return place + ": mismatch: " + fifo_difference(record);
+  if (record.what == operation::moe_rows)
+    return place + ": its rows end at " + std::to_string(record.seen) + ", and moe::expert_rows has room for " +
+           std::to_string(record.expected) + ": give it more capacity, exchange_handle::max_rows() at most";
   if (record.outcome == status::mismatch) return place + ": launch mismatch: " + difference(record);
   return place + " waited for " + name(record, record.peer, record.peer_index) + " " +
          detail::goal_text(record.condition, record.expected) + " and last saw " + std::to_string(record.seen) + ": " +

@@ -1,0 +1,113 @@
+/// \file combine.cuh
+/// What experts made of tokens goes back; exchange.hpp has the protocol.
+#pragma once
+
+#include <devcomm/assert.hpp>
+#include <devcomm/data/pack.cuh>
+#include <devcomm/gemm/session.cuh>
+#include <devcomm/group.cuh>
+#include <devcomm/moe/dispatch.cuh>
+#include <devcomm/moe/exchange.hpp>
+
+namespace devcomm::detail {
+
+/// `sum += weight * value`, element by element.
+template <class T>
+DEVCOMM_DEVICE void add_scaled(float (&sum)[pack<T>::size], const pack<T>& value, float weight) {
+  DEVCOMM_UNROLL
+  for (int e = 0; e < pack<T>::size; ++e) sum[e] += weight * static_cast<float>(value[e]);
+}
+
+template <class T>
+DEVCOMM_DEVICE pack<T> rounded(const float (&sum)[pack<T>::size]) {
+  pack<T> made;
+  DEVCOMM_UNROLL
+  for (int e = 0; e < pack<T>::size; ++e) made[e] = static_cast<T>(sum[e]);
+  return made;
+}
+
+}  // namespace devcomm::detail
+
+namespace devcomm::moe {
+
+/// Sums each token's rows of this rank, times its weights, in the order of its routing, in `float`, rounds once, and
+/// stores that to the token's rank. `outputs` has the rows as `dispatch_receive` numbered them, aligned to 16 bytes.
+///
+/// *Collective* as `dispatch_send`, in whole warps. After a failure of this rank nothing is announced.
+template <class T>
+DEVCOMM_DEVICE void combine_send(const device_comm& comm, const exchange_handle<T>& exchange, const T* outputs) {
+  const gemm::flag_access flags{comm, exchange.flags};
+  const block group;
+  const auto tid = static_cast<uint32_t>(group.thread_rank()), threads = static_cast<uint32_t>(group.size());
+  DEVCOMM_ASSERT(threads % arch::warp_threads == 0, "tokens are sent back by whole warps");
+  const uint32_t top_k = exchange.shape.top_k, packs = exchange.shape.hidden / pack<T>::size;
+  const uint32_t* const counts = comm.buffer(exchange.counts).local();
+  const int32_t* const all_places = comm.buffer(exchange.places).local();
+  const float* const all_weights = comm.buffer(exchange.weights).local();
+  const sym_ptr<T> sums = comm.buffer(exchange.sums);
+  const int rank = flags.members().rank;
+  for (uint32_t piece = arch::block_rank(); piece < exchange.all_pieces(); piece += arch::grid_blocks()) {
+    const auto source = static_cast<int>(piece / exchange.pieces);
+    const token_range range = exchange.range(piece % exchange.pieces, counts[exchange.counts_of(piece)]);
+    for (uint32_t t = range.begin + tid / arch::warp_threads; t < range.end && !flags.is_dead();
+         t += threads / arch::warp_threads) {
+      const int32_t* const places = all_places + exchange.entry(source, t);
+      const float* const weights = all_weights + exchange.entry(source, t);
+      bool is_needed = false;
+      for (uint32_t k = 0; k < top_k; ++k) is_needed = is_needed || places[k] >= 0;
+      if (!is_needed) continue;
+      T* const to = sums.lsa(source) + exchange.sum_of(rank, t);
+      DEVCOMM_UNROLL_BY(2)
+      for (uint32_t p = arch::lane(); p < packs; p += arch::warp_threads) {
+        float sum[pack<T>::size] = {};
+        for (uint32_t k = 0; k < top_k; ++k)
+          if (places[k] >= 0)
+            detail::add_scaled<T>(
+                sum, load_pack(outputs + (static_cast<uint64_t>(places[k]) * packs + p) * pack<T>::size), weights[k]);
+        store_pack(to + uint64_t{p} * pack<T>::size, detail::rounded<T>(sum));
+      }
+    }
+    group.sync();
+    if (tid == 0) flags.set(source, exchange.sum_flag(rank, piece % exchange.pieces));
+  }
+}
+
+/// Waits for what all ranks' experts made of this rank's tokens, and sums it, in the order of the ranks, in `float`,
+/// rounded once: row `t` of `output`, of `hidden` elements, aligned to 16 bytes. A token without experts becomes zeros.
+/// Ends the round.
+///
+/// *Collective* as `dispatch_send`, with the same `route`, in whole warps. *Failure*: as for `lsa::barrier_session`.
+template <class T>
+DEVCOMM_DEVICE status combine_receive(const device_comm& comm, const exchange_handle<T>& exchange, const routing& route,
+                                      T* output) {
+  const block group;
+  const gemm::session round{group, comm, exchange.flags};
+  const auto tid = static_cast<uint32_t>(group.thread_rank()), threads = static_cast<uint32_t>(group.size());
+  DEVCOMM_ASSERT(threads % arch::warp_threads == 0, "tokens are received by whole warps");
+  // Also blocks without tokens wait: where the launch ends, all ranks have read what this one sent.
+  if (const status outcome = detail::wait_for_pieces(round, exchange, operation::moe_sums, exchange.all_pieces());
+      outcome != status::success)
+    return outcome;
+  const uint32_t top_k = exchange.shape.top_k, packs = exchange.shape.hidden / pack<T>::size;
+  const auto experts = static_cast<int32_t>(exchange.local_experts());
+  const T* const sums = comm.buffer(exchange.sums).local();
+  const auto warps = threads / arch::warp_threads;
+  for (uint32_t t = arch::block_rank() * warps + tid / arch::warp_threads; t < route.tokens;
+       t += arch::grid_blocks() * warps) {
+    uint64_t ranks = 0;  // that have experts of the token
+    for (uint32_t k = 0; k < top_k; ++k) {
+      const int32_t expert = route.experts[uint64_t{t} * top_k + k];
+      if (expert >= 0) ranks |= uint64_t{1} << (expert / experts);
+    }
+    for (uint32_t p = arch::lane(); p < packs; p += arch::warp_threads) {
+      float sum[pack<T>::size] = {};
+      for (int m = 0; m < round.members().size; ++m)
+        if ((ranks >> m & 1) != 0)
+          detail::add_scaled<T>(sum, load_pack(sums + exchange.sum_of(m, t) + uint64_t{p} * pack<T>::size), 1);
+      store_pack(output + (uint64_t{t} * packs + p) * pack<T>::size, detail::rounded<T>(sum));
+    }
+  }
+  return status::success;
+}
+
+}  // namespace devcomm::moe

@@ -1,0 +1,130 @@
+/// \file exchange.hpp
+/// Tokens to experts on other ranks and back: what a rank asks for, and how it is laid out.
+///
+/// Protocol. A round has four halves: `dispatch_send`, `dispatch_receive`, `combine_send`, `combine_receive`. A rank's
+/// tokens are divided into pieces, as many on every rank. Per piece, `dispatch_send` stores to every rank which of its
+/// experts get which tokens, with which weights, and how many tokens each expert gets, and sets the piece's flag there.
+/// `dispatch_receive` waits for the flags of all ranks, knows from the numbers where each expert's rows begin, and
+/// loads each token that it needs once from its rank's window. `combine_send` sums a token's rows of this rank and
+/// stores that to the token's rank, with a flag for each piece, also where there is nothing to sum. `combine_receive`
+/// waits for the pieces of all ranks and sums. Flags are those of gemm/flags.hpp, an epoch a round.
+///
+/// No half needs a barrier: a rank that has all ranks' pieces of `combine_receive` knows that they have read everything
+/// that it sent in the round; and one that has all pieces of `dispatch_receive`, that what it will send back has room.
+#pragma once
+
+#include <devcomm/assert.hpp>
+#include <devcomm/config.hpp>
+#include <devcomm/gemm/flags.hpp>
+#include <devcomm/requirements.hpp>
+#include <devcomm/team.hpp>
+
+namespace devcomm::moe {
+
+/// In elements and numbers, the same on all ranks.
+struct exchange_shape {
+  uint32_t max_tokens;  ///< of a rank in a round
+  uint32_t experts;     ///< of all ranks, as many on each: the first of them on the first rank, and so on
+  uint32_t top_k;       ///< experts of a token
+  uint32_t hidden;      ///< elements of a token
+};
+
+/// Tokens `begin` up to `end` of a rank.
+struct token_range {
+  uint32_t begin;
+  uint32_t end;
+};
+
+/// Plain data; pass it to the kernels. `T` is what tokens' sums travel back as.
+template <class T>
+struct exchange_handle {
+  gemm::flag_handle flags;
+  exchange_shape shape;
+  uint32_t ranks;
+  uint32_t pieces;                 ///< of each rank
+  buffer_handle<int32_t> experts;  ///< of each rank's tokens, `top_k` of each: those of this rank, or `none`
+  buffer_handle<float> weights;    ///< likewise
+  buffer_handle<uint32_t> counts;  ///< of each rank's pieces: its tokens, then those of each expert of this rank
+  buffer_handle<int32_t> places;   ///< of each rank's tokens, `top_k` of each: their rows here, or `none`
+  buffer_handle<T> sums;           ///< of each rank, for each of this rank's tokens
+
+  static constexpr int32_t none = -1;
+
+  DEVCOMM_HOST_DEVICE constexpr uint32_t local_experts() const { return shape.experts / ranks; }
+  DEVCOMM_HOST_DEVICE constexpr uint32_t all_pieces() const { return ranks * pieces; }
+  /// Piece `piece` of a rank that has `tokens`.
+  DEVCOMM_HOST_DEVICE constexpr token_range range(uint32_t piece, uint32_t tokens) const {
+    const uint64_t length = (tokens + pieces - 1) / pieces;
+    const uint64_t begin = piece * length;
+    const uint64_t end = begin + length;
+    return {static_cast<uint32_t>(begin < tokens ? begin : tokens), static_cast<uint32_t>(end < tokens ? end : tokens)};
+  }
+  /// The first of the `top_k` entries of `rank`'s token.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t entry(int rank, uint32_t token) const {
+    return (uint64_t{static_cast<uint32_t>(rank)} * shape.max_tokens + token) * shape.top_k;
+  }
+  /// The number of `rank`'s piece among those of all ranks, in their order; also its flag for tokens.
+  DEVCOMM_HOST_DEVICE constexpr uint32_t number(int rank, uint32_t piece) const {
+    return static_cast<uint32_t>(rank) * pieces + piece;
+  }
+  DEVCOMM_HOST_DEVICE constexpr uint32_t sum_flag(int rank, uint32_t piece) const {
+    return all_pieces() + number(rank, piece);
+  }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t counts_of(uint32_t number) const {
+    return uint64_t{number} * (local_experts() + 1);
+  }
+  DEVCOMM_HOST_DEVICE constexpr uint64_t sum_of(int rank, uint32_t token) const {
+    return (uint64_t{static_cast<uint32_t>(rank)} * shape.max_tokens + token) * shape.hidden;
+  }
+  /// Rows that a rank's experts get at most, without alignment.
+  DEVCOMM_HOST_DEVICE constexpr uint64_t max_rows() const {
+    const uint32_t of_token = shape.top_k < local_experts() ? shape.top_k : local_experts();
+    return uint64_t{ranks} * shape.max_tokens * of_token;
+  }
+};
+
+/// Asks for what a rank needs: mostly `ranks * max_tokens * hidden` elements of `T`.
+///
+///     const auto exchange = needs.add(moe::exchange<__nv_bfloat16>{comm.lsa(), {4096, 256, 8, 7168}, blocks});
+///
+/// *Requires* that `experts` is a multiple of the number of ranks, at most 256 for each, and `hidden` fills whole packs
+/// of 16 bytes.
+template <class T>
+struct exchange {
+  team members;  ///< the LSA team
+  exchange_shape shape;
+  uint32_t max_blocks;   ///< of a launch
+  uint32_t pieces = 64;  ///< of a rank's tokens: a block works at some of all ranks' at a time
+
+  DEVCOMM_HOST_DEVICE constexpr exchange_handle<T> add_to(requirements& needs) const {
+    const auto ranks = static_cast<uint32_t>(members.size);
+    DEVCOMM_ASSERT(shape.experts > 0 && shape.experts % ranks == 0 && shape.experts / ranks <= 256,
+                   "the experts of an exchange are a multiple of its ranks, at most 256 for each");
+    DEVCOMM_ASSERT(shape.max_tokens > 0 && shape.top_k > 0 && pieces > 0,
+                   "an exchange has at least one token, one expert for each and one piece");
+    DEVCOMM_ASSERT(shape.hidden > 0 && shape.hidden * sizeof(T) % 16 == 0,
+                   "a token of an exchange fills whole packs of 16 bytes");
+    exchange_handle<T> made{};
+    made.shape = shape;
+    made.ranks = ranks;
+    made.pieces = pieces;
+    const uint64_t entries = uint64_t{ranks} * shape.max_tokens * shape.top_k;
+    made.flags = needs.add(gemm::flags{members, 2 * ranks * pieces, max_blocks});
+    made.experts = needs.add_buffer<int32_t>(entries);
+    made.weights = needs.add_buffer<float>(entries);
+    made.counts = needs.add_buffer<uint32_t>(made.counts_of(ranks * pieces));
+    made.places = needs.add_buffer<int32_t>(entries);
+    made.sums = needs.add_buffer<T>(made.sum_of(members.size, 0));
+    return made;
+  }
+};
+
+/// Where a rank's tokens go: for each, `top_k` experts of all ranks, different ones, or negative numbers for none; and
+/// their weights.
+struct routing {
+  const int32_t* experts;
+  const float* weights;
+  uint32_t tokens;
+};
+
+}  // namespace devcomm::moe
