@@ -105,7 +105,8 @@ needs_two_gpus() {
 run_examples() { # RANKS
   for name in 01_all_reduce_lsa 02_one_shot_all_reduce 03_two_shot_all_reduce 04_all_to_all_lsa 06_fused_all_reduce 07_fused_rms_norm \
     08_registered_buffers 10_sequence_parallel_norm 11_ping_pong 12_tokens_to_experts 13_ring_all_reduce \
-    14_multimem_all_reduce 18_captured_buffers 19_multimem_rms_norm 23_gemm_all_reduce; do
+    14_multimem_all_reduce 18_captured_buffers 19_multimem_rms_norm 23_gemm_all_reduce 24_tensor_parallel_mlp \
+    25_moe_layer; do
     run DEVCOMM_RANKS="$1" "$bin/example_${name}_gpu"
   done
 }

@@ -4,6 +4,7 @@
 #include "support/ranks.hpp"
 
 #include <cuda_bf16.h>
+#include <cuda_fp8.h>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -18,7 +19,7 @@ namespace {
 
 constexpr unsigned threads = 64;
 constexpr unsigned max_blocks = 3;
-constexpr std::uint32_t hidden = 24;
+constexpr std::uint32_t hidden = 32;
 constexpr std::uint32_t scales = 3;  // of a token
 
 /// Element `i` of a rank's token in a round: small integers, exact in every type.
@@ -78,18 +79,18 @@ template <class T>
 __global__ void send(device_comm comm, moe::exchange_handle<T> exchange, moe::routing route) {
   moe::dispatch_send(comm, exchange, route);
 }
-template <class T>
-__global__ void receive(device_comm comm, moe::exchange_handle<T> exchange, moe::token_rows<T> tokens,
-                        moe::expert_rows<T> to) {
+template <class T, class U>
+__global__ void receive(device_comm comm, moe::exchange_handle<T> exchange, moe::token_rows<U> tokens,
+                        moe::expert_rows<U> to) {
   static_cast<void>(moe::dispatch_receive(comm, exchange, tokens, to));
 }
-/// Expert `e` multiplies by `e + 1`, in place.
-template <class T>
-__global__ void experts(moe::expert_rows<T> rows, std::uint32_t first_expert, std::uint32_t count) {
+/// Expert `e` multiplies by `e + 1`.
+template <class T, class U>
+__global__ void experts(moe::expert_rows<U> rows, std::uint32_t first_expert, std::uint32_t count, T* results) {
   for (std::uint32_t e = 0; e < count; ++e)
     for (std::uint32_t i = threadIdx.x; i < rows.counts[e] * hidden; i += blockDim.x) {
-      T& value = rows.rows[rows.offsets[e] * hidden + i];
-      value = static_cast<T>(static_cast<float>(value) * static_cast<float>(first_expert + e + 1));
+      const std::uint32_t at = rows.offsets[e] * hidden + i;
+      results[at] = static_cast<T>(static_cast<float>(rows.rows[at]) * static_cast<float>(first_expert + e + 1));
     }
 }
 template <class T>
@@ -101,16 +102,18 @@ __global__ void receive_back(device_comm comm, moe::exchange_handle<T> exchange,
   static_cast<void>(moe::combine_receive(comm, exchange, route, output));
 }
 
-template <class T>
+/// Tokens of `U`, sums of `T`.
+template <class T, class U>
 class program {
  public:
   program(host::communicator& comm, const moe::exchange_shape& shape, std::uint32_t pieces, std::uint32_t alignment)
       : comm_(comm),
         shape_(shape),
         device_(comm.create_device_comm(needs_of(comm, shape, pieces, exchange_))),
-        window_(comm.allocate(shape.max_tokens * (hidden * sizeof(T) + scales * sizeof(float)), "tokens")),
+        window_(comm.allocate(shape.max_tokens * (hidden * sizeof(U) + scales * sizeof(float)), "tokens")),
         capacity_(static_cast<std::uint32_t>(exchange_.max_rows()) + exchange_.local_experts() * alignment),
         rows_(std::uint64_t{capacity_} * hidden),
+        results_(std::uint64_t{capacity_} * hidden),
         row_scales_(std::uint64_t{capacity_} * scales),
         offsets_(exchange_.local_experts() + 1),
         counts_(exchange_.local_experts()),
@@ -124,8 +127,8 @@ class program {
                                                                           : mine.experts);
     const test::device_array<float> weight_of(mine.weights.empty() ? std::vector<float>(1) : mine.weights);
     const moe::routing route{expert_of.get(), weight_of.get(), mine.tokens};
-    const sym_ptr<T> tokens = window_.template pointer<T>();
-    const std::uint64_t of_rows = std::uint64_t{shape_.max_tokens} * hidden * sizeof(T);
+    const sym_ptr<U> tokens = window_.template pointer<U>();
+    const std::uint64_t of_rows = std::uint64_t{shape_.max_tokens} * hidden * sizeof(U);
     const sym_ptr<float> token_scales{tokens.memory, tokens.offset + of_rows};
     fill(mine.tokens, number, tokens.local(), token_scales.local());
     const unsigned blocks = max_blocks - static_cast<unsigned>(number + comm_.rank()) % max_blocks;
@@ -133,14 +136,14 @@ class program {
       return launch_config{.grid = (blocks + more) % max_blocks + 1, .block = threads, .stream = cudaStreamPerThread};
     };
     launch(send<T>, config(0), device_.get(), exchange_, route);
-    launch(receive<T>, config(1), device_.get(), exchange_, moe::token_rows<T>{tokens, token_scales, scales}, to_);
+    launch(receive<T, U>, config(1), device_.get(), exchange_, moe::token_rows<U>{tokens, token_scales, scales}, to_);
     const std::uint32_t experts_here = exchange_.local_experts();
     const std::uint32_t first = static_cast<std::uint32_t>(comm_.rank()) * experts_here;
     const auto got_rows = [&] { return rows_.read(); };
     const auto offsets = (test::finish("dispatch"), device_.check(), offsets_.read());
     check_rows(all, number, got_rows(), row_scales_.read(), offsets, first);
-    launch(experts<T>, {.block = 32, .stream = cudaStreamPerThread}, to_, first, experts_here);
-    launch(send_back<T>, config(2), device_.get(), exchange_, static_cast<const T*>(rows_.get()));
+    launch(experts<T, U>, {.block = 32, .stream = cudaStreamPerThread}, to_, first, experts_here, results_.get());
+    launch(send_back<T>, config(2), device_.get(), exchange_, static_cast<const T*>(results_.get()));
     launch(receive_back<T>, config(0), device_.get(), exchange_, route, output_.get());
     test::finish("combine");
     device_.check();
@@ -154,22 +157,22 @@ class program {
     exchange = needs.add(moe::exchange<T>{comm.lsa(), shape, max_blocks, pieces});
     return needs;
   }
-  void fill(std::uint32_t tokens, int number, T* rows, float* row_scales) const {
-    std::vector<T> values;
+  void fill(std::uint32_t tokens, int number, U* rows, float* row_scales) const {
+    std::vector<U> values;
     std::vector<float> of_tokens;
     for (std::uint32_t t = 0; t < tokens; ++t) {
       for (std::uint32_t i = 0; i < hidden; ++i)
-        values.push_back(static_cast<T>(element_of(comm_.rank(), t, i, number)));
+        values.push_back(static_cast<U>(element_of(comm_.rank(), t, i, number)));
       for (std::uint32_t i = 0; i < scales; ++i) of_tokens.push_back(scale_of(comm_.rank(), t, i, number));
     }
     if (tokens == 0) return;
-    check_cuda(cudaMemcpyAsync(rows, values.data(), values.size() * sizeof(T), cudaMemcpyDefault, cudaStreamPerThread),
+    check_cuda(cudaMemcpyAsync(rows, values.data(), values.size() * sizeof(U), cudaMemcpyDefault, cudaStreamPerThread),
                "cudaMemcpyAsync");
     check_cuda(cudaMemcpyAsync(row_scales, of_tokens.data(), of_tokens.size() * sizeof(float), cudaMemcpyDefault,
                                cudaStreamPerThread),
                "cudaMemcpyAsync");
   }
-  void check_rows(const std::vector<routed>& all, int number, const std::vector<T>& got,
+  void check_rows(const std::vector<routed>& all, int number, const std::vector<U>& got,
                   const std::vector<float>& got_scales, const std::vector<std::uint32_t>& offsets,
                   std::uint32_t first) const {
     const auto expected = expected_rows(all, shape_);
@@ -221,12 +224,13 @@ class program {
   host::device_communicator device_;
   host::symmetric_memory window_;
   std::uint32_t capacity_;
-  test::device_array<T> rows_;
+  test::device_array<U> rows_;
+  test::device_array<T> results_;
   test::device_array<float> row_scales_;
   test::device_array<std::uint32_t> offsets_;
   test::device_array<std::uint32_t> counts_;
   test::device_array<T> output_;
-  moe::expert_rows<T> to_;
+  moe::expert_rows<U> to_;
 };
 
 /// Tokens of each rank in a round: as many as there is room for on one, none on another.
@@ -234,11 +238,11 @@ std::uint32_t tokens_of(int rank, int round, std::uint32_t max_tokens) {
   return (static_cast<std::uint32_t>(rank) * 3 + static_cast<std::uint32_t>(round) * 5) % (max_tokens + 1);
 }
 
-template <class T>
+template <class T, class U>
 void rounds(host::communicator& comm, std::uint32_t max_tokens, std::uint32_t experts_of_rank, std::uint32_t top_k,
             std::uint32_t pieces, std::uint32_t alignment) {
   const moe::exchange_shape shape{max_tokens, experts_of_rank * static_cast<std::uint32_t>(comm.size()), top_k, hidden};
-  program<T> run(comm, shape, pieces, alignment);
+  program<T, U> run(comm, shape, pieces, alignment);
   int number = 0;
   for (const routes how : {routes::random, routes::one_expert, routes::few_ranks, routes::none, routes::random}) {
     std::vector<routed> all;
@@ -253,8 +257,9 @@ void rounds(host::communicator& comm, std::uint32_t max_tokens, std::uint32_t ex
 TEST_CASE("tokens reach their experts by expert, rank and token, and come back as weighted sums") {
   for (const int ranks : {1, 2, 3, 4, 8}) {
     test::on_ranks(ranks, [](host::communicator& comm) {
-      rounds<float>(comm, 13, 3, 2, 4, 1);
-      rounds<__nv_bfloat16>(comm, 6, 2, 2, 8, 4);
+      rounds<float, float>(comm, 13, 3, 2, 4, 1);
+      rounds<__nv_bfloat16, __nv_bfloat16>(comm, 6, 2, 2, 8, 4);
+      rounds<__nv_bfloat16, __nv_fp8_e4m3>(comm, 6, 2, 2, 3, 4);
     });
   }
 }
