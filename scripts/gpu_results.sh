@@ -5,7 +5,7 @@
 #   scripts/gpu_results.sh --bin DIR          takes programs built before (bin/ of a build folder)
 #   scripts/gpu_results.sh --out DIR          where the logs go; by default benchmarks/results/COUNTxGPU
 #   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog, trace, benchmarks, all_reduce,
-#                                             lateness, fused_rms_norm, collectives, moves, channels, gin, multimem_software, litmus, soak, sanitizer or python
+#                                             lateness, fused_rms_norm, gemm, collectives, moves, channels, gin, multimem_software, litmus, soak, sanitizer or python
 #   scripts/gpu_results.sh --only multimem    by NVLink multicast, only when it is asked for: it makes multicast objects. Refuses
 #                                             where NCCL_NVLS_ENABLE or DEVCOMM_NVLS_ENABLE is 0 or unreadable, or the
 #                                             GPUs have none
@@ -22,7 +22,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
 # All but multimem, which runs only when it is named.
-every_part=(examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm collectives moves channels gin multimem_software litmus soak sanitizer python)
+every_part=(examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm gemm collectives moves channels gin multimem_software litmus soak sanitizer python)
 bin='' out='' parts=("${every_part[@]}")
 while [ $# -gt 0 ]; do
   case $1 in
@@ -340,6 +340,23 @@ part_fused_rms_norm() {
   done
 }
 
+# M, N and K of a layer's products. Times of one rank alone, then of as many as there are GPUs.
+part_gemm() {
+  start_log gemm "Matrix products: by CUTLASS's main loops and cuBLASLt; with collectives in one kernel, and apart"
+  local shape m n k ranks operation rows=$out/gemm
+  for shape in '64 8192 14336' '2048 8192 4096' '2048 4096 4096' '8192 8192 14336'; do
+    read -r m n k <<<"$shape"
+    for ranks in 1 "$gpus"; do
+      for operation in gemm ag_gemm gemm_rs gemm_ar; do
+        [ "$operation-$ranks" = "gemm-$gpus" ] && [ "$gpus" != 1 ] && continue
+        limit=120 run "$bin/devcomm-perf_gpu" "$operation" -n "$ranks" -b $((m * n * 2)) -e $((m * n * 2)) --hidden "$n" \
+          --depth "$k" --place out --algo all --json "$rows.jsonl"
+      done
+      [ "$gpus" = 1 ] && break
+    done
+  done
+}
+
 part_collectives() {
   start_log collectives "Reduce-scatter, all-gather and broadcast: the choice by floors, every way, beside NCCL"
   local n operation rows
@@ -572,6 +589,7 @@ for part in "${parts[@]}"; do
     all_reduce) part_all_reduce ;;
     lateness) part_lateness ;;
     fused_rms_norm) part_fused_rms_norm ;;
+    gemm) part_gemm ;;
     collectives) part_collectives ;;
     moves) part_moves ;;
     channels) part_channels ;;

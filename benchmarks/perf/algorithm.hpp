@@ -28,6 +28,7 @@ struct work {
   std::uint64_t bytes = 0;  ///< per rank, as the operation counts them
   data_type type = data_type::bf16;
   std::uint64_t hidden = 0;  ///< elements of a row, for operations on rows
+  std::uint64_t depth = 0;   ///< columns of A, for matrix products
   bool in_place = false;
   void* input = nullptr;
   void* output = nullptr;

@@ -64,6 +64,8 @@ const std::vector<option_row>& option_rows() {
        }},
       {"--hidden", "ELEMENTS", "of a row, for operations on rows; shorter messages are one row, 8192",
        [](options& o, const std::string& v) { o.hidden = parse_number<std::uint64_t>(v, "--hidden", 1); }},
+      {"--depth", "ELEMENTS", "columns of A, for matrix products, whose C has rows of --hidden, 4096",
+       [](options& o, const std::string& v) { o.depth = parse_number<std::uint64_t>(v, "--depth", 1); }},
       {"--memory", "PLACE", "of inputs and outputs: device, or pinned, which is host memory",
        [](options& o, const std::string& v) {
          if (v != "device" && v != "pinned") throw usage_error("--memory " + v + ": give device or pinned");

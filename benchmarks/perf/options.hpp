@@ -31,6 +31,7 @@ struct options {
   int ranks = 0;                 ///< 0: one for each GPU
   data_type type = data_type::bf16;
   std::uint64_t hidden = 8192;                                               ///< elements of a row
+  std::uint64_t depth = 4096;                                                ///< columns of A
   devcomm::host::memory_place memory = devcomm::host::memory_place::device;  ///< of inputs and outputs
   std::vector<std::string> algorithms = {"auto"};                            ///< "auto", "all", NAME or NAME_PROTOCOL
   std::vector<std::string> compare;                                          ///< "nccl"

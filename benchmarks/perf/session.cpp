@@ -101,6 +101,7 @@ work session::call_of(std::uint64_t bytes) const {
   call.ranks = comm_.size();
   call.type = settings_.type;
   call.hidden = settings_.hidden;
+  call.depth = settings_.depth;
   call.bytes = bytes;
   const std::uint64_t granularity = operation_->granularity(call);
   call.bytes = bytes / granularity * granularity;

@@ -74,6 +74,7 @@ inline constexpr known_variable known_variables[] = {
     {"DEVCOMM_SIM_REPLAY", "simulator", "file with choices to repeat"},
     {"DEVCOMM_SIM_REPLAY_REPORT", "simulator", "file for the repeated switches"},
     {"DEVCOMM_JSON", "benchmarks", "file for the rows of `benchmark_lsa_barrier`"},
+    {"DEVCOMM_CUBLASLT_LIBRARY", "benchmarks", "cuBLASLt to compare with"},
     {"DEVCOMM_NCCL_LIBRARY", "benchmarks", "NCCL to compare with"},
     {"DEVCOMM_RUNS", "scripts", "runs of a script of measurements"},
     {"DEVCOMM_COMMIT", "scripts", "commit that results are of"},
