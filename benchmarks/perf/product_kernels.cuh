@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(384, 1)
   const auto open = [](auto) { return gemm::no_gate{}; };
   devcomm::detail::compute_tiles(product, order, devcomm::detail::block_roles{0}, open,
                                  [&](auto, const auto& for_each_tile) {
-                                   for_each_tile([&](const gemm::tile&, const auto& give) { give(output); });
+                                   for_each_tile([&](const gemm::tile&, const auto& store_to) { store_to(output); });
                                  });
 }
 

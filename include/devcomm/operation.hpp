@@ -43,8 +43,8 @@ enum class operation : uint32_t {
   gemm_operand,  ///< a chunk of a product's operand
   gemm_tile,     ///< a peer's tile of a product
   gemm_result,   ///< a tile that its owner has summed
-  moe_tokens,    ///< a piece of a rank's tokens
-  moe_sums,      ///< a piece of what a rank's experts made of this rank's
+  moe_tokens,    ///< a chunk of a rank's tokens
+  moe_sums,      ///< a chunk of what a rank's experts made of this rank's
   moe_rows,      ///< of an expert; no wait, but room for them
 };
 
@@ -98,8 +98,8 @@ DEVCOMM_HOST_DEVICE constexpr const char* to_string(operation op) {
     case operation::gemm_operand: return "operand chunk";
     case operation::gemm_tile: return "tile";
     case operation::gemm_result: return "result tile";
-    case operation::moe_tokens: return "piece of tokens";
-    case operation::moe_sums: return "piece of sums of experts";
+    case operation::moe_tokens: return "token chunk";
+    case operation::moe_sums: return "expert output chunk";
     case operation::moe_rows: return "expert";
   }
   return "unknown operation";

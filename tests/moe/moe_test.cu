@@ -106,10 +106,10 @@ __global__ void receive_back(device_comm comm, moe::exchange_handle<T> exchange,
 template <class T, class U>
 class program {
  public:
-  program(host::communicator& comm, const moe::exchange_shape& shape, std::uint32_t pieces, std::uint32_t alignment)
+  program(host::communicator& comm, const moe::exchange_shape& shape, std::uint32_t chunks, std::uint32_t alignment)
       : comm_(comm),
         shape_(shape),
-        device_(comm.create_device_comm(needs_of(comm, shape, pieces, exchange_))),
+        device_(comm.create_device_comm(needs_of(comm, shape, chunks, exchange_))),
         window_(comm.allocate(shape.max_tokens * (hidden * sizeof(U) + scales * sizeof(float)), "tokens")),
         capacity_(static_cast<std::uint32_t>(exchange_.max_rows()) + exchange_.local_experts() * alignment),
         rows_(std::uint64_t{capacity_} * hidden),
@@ -151,10 +151,10 @@ class program {
   }
 
  private:
-  static requirements needs_of(const host::communicator& comm, const moe::exchange_shape& shape, std::uint32_t pieces,
+  static requirements needs_of(const host::communicator& comm, const moe::exchange_shape& shape, std::uint32_t chunks,
                                moe::exchange_handle<T>& exchange) {
     requirements needs = comm.requirements();
-    exchange = needs.add(moe::exchange<T>{comm.lsa(), shape, max_blocks, pieces});
+    exchange = needs.add(moe::exchange<T>{comm.lsa(), shape, max_blocks, chunks});
     return needs;
   }
   void fill(std::uint32_t tokens, int number, U* rows, float* row_scales) const {
@@ -240,9 +240,9 @@ std::uint32_t tokens_of(int rank, int round, std::uint32_t max_tokens) {
 
 template <class T, class U>
 void rounds(host::communicator& comm, std::uint32_t max_tokens, std::uint32_t experts_of_rank, std::uint32_t top_k,
-            std::uint32_t pieces, std::uint32_t alignment) {
+            std::uint32_t chunks, std::uint32_t alignment) {
   const moe::exchange_shape shape{max_tokens, experts_of_rank * static_cast<std::uint32_t>(comm.size()), top_k, hidden};
-  program<T, U> run(comm, shape, pieces, alignment);
+  program<T, U> run(comm, shape, chunks, alignment);
   int number = 0;
   for (const routes how : {routes::random, routes::one_expert, routes::few_ranks, routes::none, routes::random}) {
     std::vector<routed> all;

@@ -43,7 +43,7 @@ inline constexpr bool has_run<Product, void_t<decltype(Product::groups)>> = true
 
 /// Computes this block's tiles. The thread or group that loads makes its gate by `make_gate(group)`. Each group that
 /// holds tiles calls `part(workers, for_each_tile)`, and that `for_each_tile(finish)`, once, which calls
-/// `finish(t, give)` for each tile, and that `give(output)`, once.
+/// `finish(t, store_to)` for each tile, and that `store_to(output)`, once.
 template <class Product, class MakeGate, class Part>
 DEVCOMM_DEVICE void compute_tiles(const Product& product, const gemm::tile_order& order, const block_roles& role,
                                   const MakeGate& make_gate, const Part& part) {
@@ -80,12 +80,12 @@ DEVCOMM_DEVICE void publish_and_sum(const device_comm& comm, const gemm::partial
     const uint32_t index = arch::block_rank() * workers.groups + workers.index;
     {
       gemm::publisher publisher{workers.group, comm, launch, partials, order.grid(), index};
-      for_each_tile([&](const gemm::tile& t, const auto& give) {
+      for_each_tile([&](const gemm::tile& t, const auto& store_to) {
         if constexpr (ToAll) {
-          give(gemm::to_publisher_of_all{publisher, t});
+          store_to(gemm::to_publisher_of_all{publisher, t});
           publisher.end_on_all(t);
         } else {
-          give(gemm::to_publisher{publisher, t, t.owner});
+          store_to(gemm::to_publisher{publisher, t, t.owner});
           publisher.end(t);
         }
       });
@@ -106,7 +106,7 @@ DEVCOMM_DEVICE void multiply_gathered(const device_comm& comm, gemm::flag_handle
   };
   compute_tiles(product, order, role, make_gate, [&](auto workers, const auto& for_each_tile) {
     const gemm::session launch{workers.all, comm, flags};
-    for_each_tile([&](const gemm::tile&, const auto& give) { give(output); });
+    for_each_tile([&](const gemm::tile&, const auto& store_to) { store_to(output); });
   });
 }
 

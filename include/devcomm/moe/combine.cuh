@@ -42,33 +42,33 @@ DEVCOMM_DEVICE void combine_send(const device_comm& comm, const exchange_handle<
   DEVCOMM_ASSERT(threads % arch::warp_threads == 0, "tokens are sent back by whole warps");
   const uint32_t top_k = exchange.shape.top_k, packs = exchange.shape.hidden / pack<T>::size;
   const uint32_t* const counts = comm.buffer(exchange.counts).local();
-  const int32_t* const all_places = comm.buffer(exchange.places).local();
+  const int32_t* const all_rows = comm.buffer(exchange.row_of).local();
   const float* const all_weights = comm.buffer(exchange.weights).local();
   const sym_ptr<T> sums = comm.buffer(exchange.sums);
   const int rank = flags.members().rank;
-  for (uint32_t piece = arch::block_rank(); piece < exchange.all_pieces(); piece += arch::grid_blocks()) {
-    const auto source = static_cast<int>(piece / exchange.pieces);
-    const token_range range = exchange.range(piece % exchange.pieces, counts[exchange.counts_of(piece)]);
+  for (uint32_t chunk = arch::block_rank(); chunk < exchange.all_chunks(); chunk += arch::grid_blocks()) {
+    const auto source = static_cast<int>(chunk / exchange.chunks);
+    const token_range range = exchange.range(chunk % exchange.chunks, counts[exchange.counts_of(chunk)]);
     for (uint32_t t = range.begin + tid / arch::warp_threads; t < range.end && !flags.is_dead();
          t += threads / arch::warp_threads) {
-      const int32_t* const places = all_places + exchange.entry(source, t);
+      const int32_t* const row_of = all_rows + exchange.entry(source, t);
       const float* const weights = all_weights + exchange.entry(source, t);
       bool is_needed = false;
-      for (uint32_t k = 0; k < top_k; ++k) is_needed = is_needed || places[k] >= 0;
+      for (uint32_t k = 0; k < top_k; ++k) is_needed = is_needed || row_of[k] >= 0;
       if (!is_needed) continue;
       T* const to = sums.lsa(source) + exchange.sum_of(rank, t);
       DEVCOMM_UNROLL_BY(2)
       for (uint32_t p = arch::lane(); p < packs; p += arch::warp_threads) {
         float sum[pack<T>::size] = {};
         for (uint32_t k = 0; k < top_k; ++k)
-          if (places[k] >= 0)
+          if (row_of[k] >= 0)
             detail::add_scaled<T>(
-                sum, load_pack(outputs + (static_cast<uint64_t>(places[k]) * packs + p) * pack<T>::size), weights[k]);
+                sum, load_pack(outputs + (static_cast<uint64_t>(row_of[k]) * packs + p) * pack<T>::size), weights[k]);
         store_pack(to + uint64_t{p} * pack<T>::size, detail::rounded<T>(sum));
       }
     }
     group.sync();
-    if (tid == 0) flags.set(source, exchange.sum_flag(rank, piece % exchange.pieces));
+    if (tid == 0) flags.set(source, exchange.sum_flag(rank, chunk % exchange.chunks));
   }
 }
 
@@ -85,7 +85,7 @@ DEVCOMM_DEVICE status combine_receive(const device_comm& comm, const exchange_ha
   const auto tid = static_cast<uint32_t>(group.thread_rank()), threads = static_cast<uint32_t>(group.size());
   DEVCOMM_ASSERT(threads % arch::warp_threads == 0, "tokens are received by whole warps");
   // Also blocks without tokens wait: where the launch ends, all ranks have read what this one sent.
-  if (const status outcome = detail::wait_for_pieces(round, exchange, operation::moe_sums, exchange.all_pieces());
+  if (const status outcome = detail::wait_for_chunks(round, exchange, operation::moe_sums, exchange.all_chunks());
       outcome != status::success)
     return outcome;
   const uint32_t top_k = exchange.shape.top_k, packs = exchange.shape.hidden / pack<T>::size;

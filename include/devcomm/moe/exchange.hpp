@@ -2,15 +2,15 @@
 /// Tokens to experts on other ranks and back: what a rank asks for, and how it is laid out.
 ///
 /// Protocol. A round has four halves: `dispatch_send`, `dispatch_receive`, `combine_send`, `combine_receive`. A rank's
-/// tokens are divided into pieces, as many on every rank. Per piece, `dispatch_send` stores to every rank which of its
-/// experts get which tokens, with which weights, and how many tokens each expert gets, and sets the piece's flag there.
+/// tokens are divided into chunks, as many on every rank. Per chunk, `dispatch_send` stores to every rank which of its
+/// experts get which tokens, with which weights, and how many tokens each expert gets, and sets the chunk's flag there.
 /// `dispatch_receive` waits for the flags of all ranks, knows from the numbers where each expert's rows begin, and
 /// loads each token that it needs once from its rank's window. `combine_send` sums a token's rows of this rank and
-/// stores that to the token's rank, with a flag for each piece, also where there is nothing to sum. `combine_receive`
-/// waits for the pieces of all ranks and sums. Flags are those of gemm/flags.hpp, an epoch a round.
+/// stores that to the token's rank, with a flag for each chunk, also where there is nothing to sum. `combine_receive`
+/// waits for the chunks of all ranks and sums. Flags are those of gemm/flags.hpp, an epoch a round.
 ///
-/// No half needs a barrier: a rank that has all ranks' pieces of `combine_receive` knows that they have read everything
-/// that it sent in the round; and one that has all pieces of `dispatch_receive`, that what it will send back has room.
+/// No half needs a barrier: a rank that has all ranks' chunks of `combine_receive` knows that they have read everything
+/// that it sent in the round; and one that has all chunks of `dispatch_receive`, that what it will send back has room.
 #pragma once
 
 #include <devcomm/assert.hpp>
@@ -21,7 +21,10 @@
 
 namespace devcomm::moe {
 
-/// In elements and numbers, the same on all ranks.
+/// Experts of a rank.
+inline constexpr uint32_t max_local_experts = 256;
+
+/// The same on all ranks.
 struct exchange_shape {
   uint32_t max_tokens;  ///< of a rank in a round
   uint32_t experts;     ///< of all ranks, as many on each: the first of them on the first rank, and so on
@@ -41,21 +44,21 @@ struct exchange_handle {
   gemm::flag_handle flags;
   exchange_shape shape;
   uint32_t ranks;
-  uint32_t pieces;                 ///< of each rank
+  uint32_t chunks;                 ///< of each rank
   buffer_handle<int32_t> experts;  ///< of each rank's tokens, `top_k` of each: those of this rank, or `none`
   buffer_handle<float> weights;    ///< likewise
-  buffer_handle<uint32_t> counts;  ///< of each rank's pieces: its tokens, then those of each expert of this rank
-  buffer_handle<int32_t> places;   ///< of each rank's tokens, `top_k` of each: their rows here, or `none`
+  buffer_handle<uint32_t> counts;  ///< of each rank's chunks: its tokens, then those of each expert of this rank
+  buffer_handle<int32_t> row_of;   ///< of each rank's tokens, `top_k` of each: their rows here, or `none`
   buffer_handle<T> sums;           ///< of each rank, for each of this rank's tokens
 
   static constexpr int32_t none = -1;
 
   DEVCOMM_HOST_DEVICE constexpr uint32_t local_experts() const { return shape.experts / ranks; }
-  DEVCOMM_HOST_DEVICE constexpr uint32_t all_pieces() const { return ranks * pieces; }
-  /// Piece `piece` of a rank that has `tokens`.
-  DEVCOMM_HOST_DEVICE constexpr token_range range(uint32_t piece, uint32_t tokens) const {
-    const uint64_t length = (tokens + pieces - 1) / pieces;
-    const uint64_t begin = piece * length;
+  DEVCOMM_HOST_DEVICE constexpr uint32_t all_chunks() const { return ranks * chunks; }
+  /// Chunk `chunk` of a rank that has `tokens`.
+  DEVCOMM_HOST_DEVICE constexpr token_range range(uint32_t chunk, uint32_t tokens) const {
+    const uint64_t length = (tokens + chunks - 1) / chunks;
+    const uint64_t begin = chunk * length;
     const uint64_t end = begin + length;
     return {static_cast<uint32_t>(begin < tokens ? begin : tokens), static_cast<uint32_t>(end < tokens ? end : tokens)};
   }
@@ -63,12 +66,12 @@ struct exchange_handle {
   DEVCOMM_HOST_DEVICE constexpr uint64_t entry(int rank, uint32_t token) const {
     return (uint64_t{static_cast<uint32_t>(rank)} * shape.max_tokens + token) * shape.top_k;
   }
-  /// The number of `rank`'s piece among those of all ranks, in their order; also its flag for tokens.
-  DEVCOMM_HOST_DEVICE constexpr uint32_t number(int rank, uint32_t piece) const {
-    return static_cast<uint32_t>(rank) * pieces + piece;
+  /// The number of `rank`'s chunk among those of all ranks, in their order; also its flag for tokens.
+  DEVCOMM_HOST_DEVICE constexpr uint32_t number(int rank, uint32_t chunk) const {
+    return static_cast<uint32_t>(rank) * chunks + chunk;
   }
-  DEVCOMM_HOST_DEVICE constexpr uint32_t sum_flag(int rank, uint32_t piece) const {
-    return all_pieces() + number(rank, piece);
+  DEVCOMM_HOST_DEVICE constexpr uint32_t sum_flag(int rank, uint32_t chunk) const {
+    return all_chunks() + number(rank, chunk);
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t counts_of(uint32_t number) const {
     return uint64_t{number} * (local_experts() + 1);
@@ -94,26 +97,26 @@ struct exchange {
   team members;  ///< the LSA team
   exchange_shape shape;
   uint32_t max_blocks;   ///< of a launch
-  uint32_t pieces = 64;  ///< of a rank's tokens: a block works at some of all ranks' at a time
+  uint32_t chunks = 64;  ///< of a rank's tokens: a block works at some of all ranks' at a time
 
   DEVCOMM_HOST_DEVICE constexpr exchange_handle<T> add_to(requirements& needs) const {
     const auto ranks = static_cast<uint32_t>(members.size);
-    DEVCOMM_ASSERT(shape.experts > 0 && shape.experts % ranks == 0 && shape.experts / ranks <= 256,
+    DEVCOMM_ASSERT(shape.experts > 0 && shape.experts % ranks == 0 && shape.experts / ranks <= max_local_experts,
                    "the experts of an exchange are a multiple of its ranks, at most 256 for each");
-    DEVCOMM_ASSERT(shape.max_tokens > 0 && shape.top_k > 0 && pieces > 0,
-                   "an exchange has at least one token, one expert for each and one piece");
+    DEVCOMM_ASSERT(shape.max_tokens > 0 && shape.top_k > 0 && chunks > 0,
+                   "an exchange has at least one token, one expert for each and one chunk");
     DEVCOMM_ASSERT(shape.hidden > 0 && shape.hidden * sizeof(T) % 16 == 0,
                    "a token of an exchange fills whole packs of 16 bytes");
     exchange_handle<T> made{};
     made.shape = shape;
     made.ranks = ranks;
-    made.pieces = pieces;
+    made.chunks = chunks;
     const uint64_t entries = uint64_t{ranks} * shape.max_tokens * shape.top_k;
-    made.flags = needs.add(gemm::flags{members, 2 * ranks * pieces, max_blocks});
+    made.flags = needs.add(gemm::flags{members, 2 * ranks * chunks, max_blocks});
     made.experts = needs.add_buffer<int32_t>(entries);
     made.weights = needs.add_buffer<float>(entries);
-    made.counts = needs.add_buffer<uint32_t>(made.counts_of(ranks * pieces));
-    made.places = needs.add_buffer<int32_t>(entries);
+    made.counts = needs.add_buffer<uint32_t>(made.counts_of(ranks * chunks));
+    made.row_of = needs.add_buffer<int32_t>(entries);
     made.sums = needs.add_buffer<T>(made.sum_of(members.size, 0));
     return made;
   }

@@ -34,21 +34,21 @@ struct fma_product {
     const auto columns = make_tensor(b + t.column, make_shape(get<1>(Shape{}), k), make_stride(_1{}, n));
     auto sums = partition_fragment_C(mma, take<0, 2>(Shape{}));
     clear(sums);
-    const auto a_places = part.partition_A(make_identity_tensor(make_shape(get<0>(Shape{}), get<2>(Shape{}))));
-    const auto b_places = part.partition_B(make_identity_tensor(make_shape(get<1>(Shape{}), get<2>(Shape{}))));
-    auto a_part = make_tensor<float>(shape(a_places));
-    auto b_part = make_tensor<float>(shape(b_places));
+    const auto a_coordinates = part.partition_A(make_identity_tensor(make_shape(get<0>(Shape{}), get<2>(Shape{}))));
+    const auto b_coordinates = part.partition_B(make_identity_tensor(make_shape(get<1>(Shape{}), get<2>(Shape{}))));
+    auto a_part = make_tensor<float>(shape(a_coordinates));
+    auto b_part = make_tensor<float>(shape(b_coordinates));
     for (uint32_t first = 0; first < k; first += get<2>(Shape{})) {
       gate.wait(t, first);
-      const auto fill = [&](auto& to, const auto& places, const auto& from, uint32_t in_tile) {
+      const auto fill = [&](auto& to, const auto& coordinates, const auto& from, uint32_t in_tile) {
         for (int i = 0; i < size(to); ++i) {
-          const auto at = static_cast<uint32_t>(get<0>(places(i))),
-                     of_k = first + static_cast<uint32_t>(get<1>(places(i)));
+          const auto at = static_cast<uint32_t>(get<0>(coordinates(i))),
+                     of_k = first + static_cast<uint32_t>(get<1>(coordinates(i)));
           to(i) = at < in_tile && of_k < k ? static_cast<float>(from(at, of_k)) : 0.0f;
         }
       };
-      fill(a_part, a_places, rows, t.rows);
-      fill(b_part, b_places, columns, t.columns);
+      fill(a_part, a_coordinates, rows, t.rows);
+      fill(b_part, b_coordinates, columns, t.columns);
       cute::gemm(mma, a_part, b_part, sums);
     }
     if (output.begin()) detail::store_fragment<Shape>(mma, sums, rank, t, output);

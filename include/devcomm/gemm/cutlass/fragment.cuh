@@ -47,7 +47,7 @@ template <class Shape, class Mma, class Fragment, class Output>
 DEVCOMM_DEVICE void store_fragment(const Mma& mma, const Fragment& fragment, int thread, const gemm::tile& t,
                                    const Output& output) {
   using namespace cute;
-  const auto places = mma.get_slice(thread).partition_C(make_identity_tensor(take<0, 2>(Shape{})));
+  const auto coordinates = mma.get_slice(thread).partition_C(make_identity_tensor(take<0, 2>(Shape{})));
   if constexpr (is_in_quads<Fragment>()) {
     if (t.columns == size<1>(Shape{})) {
       constexpr int units = decltype(size<0, 2>(fragment)){} / 4;  // of 32 columns
@@ -59,7 +59,7 @@ DEVCOMM_DEVICE void store_fragment(const Mma& mma, const Fragment& fragment, int
         DEVCOMM_UNROLL
         for (int e = 0; e < 8; ++e) values[e] = fragment(make_coord(e % 2, half, unit + e / 2), m, n);
         transpose_in_quad(values);
-        const auto place = places(make_coord(0, half, unit), m, n);  // of the first pair: 2 columns a lane, now 8
+        const auto place = coordinates(make_coord(0, half, unit), m, n);  // of the first pair: 2 columns a lane, now 8
         const auto row = static_cast<uint32_t>(get<0>(place));
         const uint32_t column = static_cast<uint32_t>(get<1>(place)) + arch::lane() % 4 * 6;
         if (row < t.rows) output(t.row + row, t.column + column, 8, values);
@@ -72,7 +72,8 @@ DEVCOMM_DEVICE void store_fragment(const Mma& mma, const Fragment& fragment, int
   for (int i = 0; i < size(fragment); ++i) held[i] = fragment(i);
   DEVCOMM_UNROLL_BY(1)
   for (int i = 0; i < size(fragment); ++i) {
-    const auto row = static_cast<uint32_t>(get<0>(places(i))), column = static_cast<uint32_t>(get<1>(places(i)));
+    const auto row = static_cast<uint32_t>(get<0>(coordinates(i))),
+               column = static_cast<uint32_t>(get<1>(coordinates(i)));
     float value[] = {held[i]};
     if (row < t.rows && column < t.columns) output(t.row + row, t.column + column, 1, value);
   }
