@@ -1,6 +1,7 @@
 /// The calls of the CUDA runtime around a kernel.
 #include "support.hpp"
 
+#include <cooperative_groups.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -25,6 +26,10 @@ __global__ void add_to_all(int* p, int n, int value) {
 }
 __global__ void double_all(const int* in, int* out, int n) {
   for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) out[i] = 2 * in[i];
+}
+__global__ void write_cluster_ranks(unsigned* ranks) {
+  const auto cluster = cooperative_groups::this_cluster();
+  if (threadIdx.x == 0) ranks[blockIdx.x] = cluster.num_blocks() * 10 + cluster.block_rank();
 }
 __global__ void fails() { __trap(); }
 __global__ void slow(int* done) {
@@ -363,4 +368,14 @@ TEST_CASE("occupancy follows threads and shared memory") {
 TEST_CASE("errors have CUDA's names") {
   CHECK(std::strcmp(cudaGetErrorName(cudaErrorLaunchTimeout), "cudaErrorLaunchTimeout") == 0);
   CHECK(std::strcmp(cudaGetErrorString(cudaErrorInvalidValue), "invalid argument") == 0);
+}
+
+TEST_CASE("devcomm::launch makes clusters along x, and refuses a grid that is no multiple of them") {
+  const shared_array<unsigned> ranks(6);
+  REQUIRE(run(write_cluster_ranks, {.grid = 6, .block = 32, .cluster = 2}, ranks.get()) == cudaSuccess);
+  for (unsigned b = 0; b < 6; ++b) CHECK(ranks[b] == 20 + b % 2);
+  REQUIRE(run(write_cluster_ranks, {.grid = 6, .block = 32}, ranks.get()) == cudaSuccess);
+  for (unsigned b = 0; b < 6; ++b) CHECK(ranks[b] == 10);
+  CHECK_THROWS_AS(run(write_cluster_ranks, {.grid = 5, .block = 32, .cluster = 2}, ranks.get()), devcomm::cuda_error);
+  static_cast<void>(cudaGetLastError());
 }
