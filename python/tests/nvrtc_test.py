@@ -29,6 +29,7 @@ def test_operators_and_the_cache():
         for name in (
             f"all_reduce_one_shot<__nv_bfloat16, devcomm::sum, {SESSION}>",
             f"all_reduce_rms_norm<__half, {SESSION}>",
+            f"all_reduce_rms_norm<__half, {SESSION}, devcomm::ops::rows_with_scales<__nv_fp8_e4m3>>",
             "all_to_all_v<unsigned int, devcomm::lsa::ll_session<devcomm::block>>",
             ops.SEND_RECEIVE,
         )

@@ -223,6 +223,13 @@ def test_send_receive():
     devcomm.run_ranks(rank)
 
 
+def quantize(comm, hidden, kind="float8_e4m3fn", **given):
+    rows = numpy.ones((2, hidden), "float32")
+    ops.all_reduce_rms_norm(
+        comm, rows, rows.copy(), numpy.ones(hidden, "float32"), out=numpy.zeros(rows.shape, numpy_type(kind)), **given
+    )
+
+
 def normed(residual, weight, eps):
     wide = residual.astype(numpy.float64)
     return wide / numpy.sqrt((wide**2).mean(-1, keepdims=True) + eps) * weight.astype(numpy.float64)
@@ -245,6 +252,36 @@ def test_all_reduce_rms_norm(dtype):
             assert numpy.allclose(
                 result.astype(numpy.float64), normed(residual, weight, 1e-5), rtol=4 * ulp, atol=4 * ulp
             )
+
+    devcomm.run_ranks(rank)
+
+
+@pytest.mark.simulate(seeds=SEEDS, ranks=RANKS)
+@pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2"])
+def test_all_reduce_rms_norm_to_8_bits(kind):
+    fp8 = numpy_type(kind)
+    largest = float(ml_dtypes.finfo(fp8).max)
+
+    def rank(comm):
+        shared = numpy.random.default_rng(6)
+        shape = (2, 3, 256)
+        weight = shared.standard_normal(shape[-1]).astype("float32")
+        parts = [values(r, shape, "float32") for r in range(comm.size)]
+        start = shared.standard_normal(shape).astype("float32")
+
+        def run(**given):
+            residual, out = start.copy(), numpy.zeros(shape, fp8)
+            assert ops.all_reduce_rms_norm(comm, parts[comm.rank], residual, weight, out=out, **given) is out
+            return out.astype("float64"), normed(residual, weight, 1e-6)
+
+        ulp = float(ml_dtypes.finfo(fp8).eps)
+        found, exact = run(scale=numpy.array([0.01], "float32"))
+        assert numpy.allclose(found, numpy.clip(exact / numpy.float32(0.01), -largest, largest), rtol=ulp, atol=1e-2)
+        scales = numpy.zeros((2, 3, 2), "float32")
+        found, exact = run(scales=scales)
+        groups = exact.reshape(2, 3, 2, 128)
+        assert numpy.allclose(scales, numpy.abs(groups).max(-1) / largest, rtol=1e-5)
+        assert numpy.allclose(found.reshape(groups.shape) * scales[..., None], groups, rtol=ulp, atol=1e-3)
 
     devcomm.run_ranks(rank)
 
@@ -317,6 +354,14 @@ def test_real_numbers_and_symmetric_arrays():
             ),
             "rows fill whole 16 bytes; these have 6 elements of 4",
         ),
+        (lambda c: quantize(c, 128), "needs either scale, which is read, or scales, which are written"),
+        (lambda c: quantize(c, 128, scale=numpy.ones(2, "float32")), "scale is one float32; this one has shape (2,)"),
+        (lambda c: quantize(c, 96, scales=numpy.ones((2, 1), "float32")), "scales are of groups of 128 elements"),
+        (
+            lambda c: quantize(c, 256, scales=numpy.ones((2, 1), "float32")),
+            "scales have shape (2, 2) and type float32; these have (2, 1) and float32",
+        ),
+        (lambda c: quantize(c, 128, "float32", scale=numpy.ones(1, "float32")), "scale and scales are for an out of"),
         (
             lambda c: ops.send_receive(c, [(numpy.zeros(1), 2)]),
             "a peer, a member of the LSA team, is a number from 0 to 1; it is 2",

@@ -55,6 +55,7 @@ OPERATORS = {
 }
 OF_INTEGERS = ("and", "or", "xor")
 OF_FLOATS = ("average",)
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 OF_LAMPORT = ("float32", "float16", "bfloat16")  # elements that Lamport packets carry
 MOVED_AS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long"}
 
@@ -429,13 +430,19 @@ def all_reduce_rms_norm(
     eps: float = 1e-6,
     *,
     out: Any = None,
+    scale: Any = None,
+    scales: Any = None,
     max_blocks: int = 0,
     dependent: bool = False,
     stream: Any = None,
 ) -> Any:
     """A transformer's layer in one kernel: adds the sum of the ranks' inputs to `residual`, in place, and returns
     `residual / sqrt(mean(residual ** 2) + eps) * weight`, row by row along the last axis. Each row has the same bits
-    whatever the number of rows."""
+    whatever the number of rows.
+
+    With `out` of `float8_e4m3fn` or `float8_e5m2` the rows are quantized. `scale`, one float32 in an array, is given:
+    `out = value / scale`. Or `scales`, of float32 and shape `(..., hidden // 128)`, gets the scale of each row and group of
+    128 elements: the group's largest magnitude over the type's largest number."""
     call = _begin(comm, "all_reduce_rms_norm", input, dependent, stream)
     if call.dtype not in OF_LAMPORT:
         raise call.refuse(f"elements are float32, float16 or bfloat16; they are {call.dtype}")
@@ -455,19 +462,47 @@ def all_reduce_rms_norm(
             )
         call.check_apart(name, each)
     call.check_written("residual", of_residual)
+    rows_as, result_call = "", call
     if out is not None:
-        call.check_apart("out", native.array_facts(out, call.name), other="residual", of_other=of_residual)
-    result = call.result(out, call.shape, ", or the input itself")
+        of_out = native.array_facts(out, call.name)
+        call.check_apart("out", of_out, other="residual", of_other=of_residual)
+        if of_out.dtype in FLOAT8:
+            rows_as = _quantized(call, of_out, hidden, scale, scales)
+            result_call = dataclasses.replace(call, dtype=of_out.dtype)
+    if result_call is call and (scale is not None or scales is not None):
+        raise call.refuse(f"scale and scales are for an out of {' or '.join(FLOAT8)}")
+    result = result_call.result(out, call.shape, ", or the input itself")
     rows = call.count // hidden
     blocks = min(rows, _blocks(call, max_blocks), MAX_BLOCKS)
     if rows == 0:
         return result
     threads = 64 if native.backend != "cuda" else 256
     call.launch(
-        _kernel(comm, f"all_reduce_rms_norm<{IN_CPP[call.dtype]}, {_session('lamport')}>"), blocks, threads,
-        call.context.mailboxes["lamport"], input, residual, weight, result, rows, hidden, eps, shared_bytes=hidden * size * 5 // 4,
+        _kernel(comm, f"all_reduce_rms_norm<{IN_CPP[call.dtype]}, {_session('lamport')}{rows_as}>"), blocks, threads,
+        call.context.mailboxes["lamport"], input, residual, weight, result, rows, hidden, eps,
+        scales if scale is None else scale, shared_bytes=hidden * size * 5 // 4,
     )  # fmt: skip
     return result
+
+
+def _quantized(call: _Call, of_out: Any, hidden: int, scale: Any, scales: Any) -> str:
+    """The kernel's argument that says how it writes rows of 8-bit numbers."""
+    kind = IN_CPP[of_out.dtype]
+    if (scale is None) == (scales is None):
+        raise call.refuse(f"an out of {of_out.dtype} needs either scale, which is read, or scales, which are written")
+    if scales is None:
+        given = native.array_facts(scale, call.name)
+        if given.dtype != "float32" or math.prod(given.shape) != 1:
+            raise call.refuse(f"scale is one float32; this one has shape {given.shape} and type {given.dtype}")
+        return f", devcomm::ops::rows_with_scale<{kind}>"
+    if hidden % 128 != 0:
+        raise call.refuse(f"scales are of groups of 128 elements; rows have {hidden}")
+    wanted, given = (*call.shape[:-1], hidden // 128), native.array_facts(scales, call.name)
+    if given.dtype != "float32" or given.shape != wanted:
+        raise call.refuse(f"scales have shape {wanted} and type float32; these have {given.shape} and {given.dtype}")
+    call.check_written("scales", given)
+    call.check_apart("scales", given)
+    return f", devcomm::ops::rows_with_scales<{kind}>"
 
 
 class _Message(ctypes.Structure):

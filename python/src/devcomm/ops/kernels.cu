@@ -159,13 +159,35 @@ __global__ void send_receive(device_comm comm, channel::connection_handle connec
   session.transfer({messages, static_cast<uint32_t>(group.count), 0, nullptr});
 }
 
+// What becomes of normalized rows: `scale` is one number, or one for each row and group of 128 elements, which is
+// stored.
+
+template <class T>
+struct rows_of_input {
+  __device__ static collective::to_rows<T> output(void* rows, uint64_t hidden, float*) {
+    return {typed<T>(rows), hidden};
+  }
+};
+template <class Fp8>
+struct rows_with_scale {
+  __device__ static collective::to_quantized_rows<Fp8> output(void* rows, uint64_t hidden, const float* scale) {
+    return {typed<Fp8>(rows), hidden, scale};
+  }
+};
+template <class Fp8>
+struct rows_with_scales {
+  __device__ static collective::to_quantized_groups<Fp8> output(void* rows, uint64_t hidden, float* scales) {
+    return {typed<Fp8>(rows), hidden, scales, hidden / collective::to_quantized_groups<Fp8>::elements};
+  }
+};
+
 /// residual += sum over ranks of input; output = residual / sqrt(mean(residual^2) + epsilon) * weight, for each of
 /// `rows` rows of `hidden` elements, which fill whole packs. A block takes rows in turn, and holds one in shared
 /// memory.
-template <class T, class Session>
+template <class T, class Session, class Rows = rows_of_input<T>>
 __global__ void all_reduce_rms_norm(device_comm comm, typename Session::handle mailboxes, const void* input,
                                     void* residual, const void* weight, void* output, uint64_t rows, uint64_t hidden,
-                                    float epsilon) {
+                                    float epsilon, float* scale) {
   await_prior_launch();
   extern __shared__ __align__(16) unsigned char row_in_shared[];
   const collective::norm_rows<T> norm{row_in_shared, 1, static_cast<uint32_t>(hidden)};
@@ -175,7 +197,7 @@ __global__ void all_reduce_rms_norm(device_comm comm, typename Session::handle m
     const collective::slice packs{row * norm.row_packs(), (row + 1) * norm.row_packs()};
     collective::all_reduce_one_shot<T>(session, packs, partial, norm.add_to(typed<T>(residual), row), sum{});
     if (session.agree() != status::success) return;  // of a row with a gap there is no norm
-    norm.normalize(block{}, 0, typed<T>(weight), epsilon, collective::to_rows<T>{typed<T>(output), hidden}, row);
+    norm.normalize(block{}, 0, typed<T>(weight), epsilon, Rows::output(output, hidden, scale), row);
   }
 }
 
