@@ -140,10 +140,11 @@ class operand_copies {
   void meet(cudaStream_t stream) const {
     const auto others = static_cast<unsigned>(comm_.lsa_size - 1);
     launch(detail::meet_for_operand<All>,
-           {.block = others == 0     ? 1
-                     : others < 1024 ? others
-                                     : 1024,
-            .stream = stream},
+           {1,
+            others == 0     ? 1
+            : others < 1024 ? others
+                            : 1024,
+            0, stream},
            comm_, handle_, flags_, All{});
   }
   void fork(cudaStream_t from, cudaStream_t to) const {

@@ -43,7 +43,8 @@ template <class T>
 DEVCOMM_DEVICE void dispatch_send(const device_comm& comm, const exchange_handle<T>& exchange, const routing& route) {
   const gemm::flag_access flags{comm, exchange.flags};
   const block group;
-  const auto [max_tokens, all_experts, top_k, hidden] = exchange.shape;
+  const uint32_t max_tokens = exchange.shape.max_tokens, all_experts = exchange.shape.experts;
+  const uint32_t top_k = exchange.shape.top_k;
   const team& ranks = flags.members();
   const auto experts = static_cast<int32_t>(exchange.local_experts());
   const auto tid = static_cast<uint32_t>(group.thread_rank()), threads = static_cast<uint32_t>(group.size());

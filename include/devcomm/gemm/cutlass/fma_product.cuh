@@ -29,7 +29,7 @@ struct fma_product {
     const auto rank = static_cast<int>(group.thread_rank());
     const Mma mma;
     const auto part = mma.get_slice(rank);
-    const auto [m, n, k] = problem;
+    const uint32_t n = problem.n, k = problem.k;
     const auto rows = make_tensor(a + uint64_t{t.row} * k, make_shape(get<0>(Shape{}), k), make_stride(k, _1{}));
     const auto columns = make_tensor(b + t.column, make_shape(get<1>(Shape{}), k), make_stride(_1{}, n));
     auto sums = partition_fragment_C(mma, take<0, 2>(Shape{}));
