@@ -37,18 +37,19 @@ struct token_rows {
 /// Says to all ranks which tokens of this rank go to their experts. The tokens are in place, see `token_rows`, and stay
 /// until this rank's `combine_receive` of the round is over.
 ///
-/// *Collective* over the grid, on every rank of the LSA team. Halves of a round are launches of their own, or apart by
-/// a barrier of the grid; grids may differ from rank to rank and from half to half. All blocks are resident at once.
+/// *Collective* over the grid, on every rank of the LSA team. Both halves of a dispatch may be in one launch, and both
+/// of a combine; between the two a launch ends, or the grid has a barrier. Grids may differ from rank to rank and from
+/// launch to launch. All blocks are resident at once.
 template <class T>
 DEVCOMM_DEVICE void dispatch_send(const device_comm& comm, const exchange_handle<T>& exchange, const routing& route) {
   const gemm::flag_access flags{comm, exchange.flags};
   const block group;
-  const uint32_t max_tokens = exchange.shape.max_tokens, all_experts = exchange.shape.experts;
+  const uint32_t all_experts = exchange.shape.experts;
   const uint32_t top_k = exchange.shape.top_k;
   const team& ranks = flags.members();
   const auto experts = static_cast<int32_t>(exchange.local_experts());
   const auto tid = static_cast<uint32_t>(group.thread_rank()), threads = static_cast<uint32_t>(group.size());
-  DEVCOMM_ASSERT_OF(route.tokens <= max_tokens, "tokens", route.tokens, max_tokens,
+  DEVCOMM_ASSERT_OF(route.tokens <= exchange.shape.max_tokens, "tokens", route.tokens, exchange.shape.max_tokens,
                     "more tokens than the exchange was made for: give moe::exchange a larger max_tokens");
   const sym_ptr<int32_t> to_experts = comm.buffer(exchange.experts);
   const sym_ptr<float> to_weights = comm.buffer(exchange.weights);
