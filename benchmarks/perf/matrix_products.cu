@@ -13,6 +13,12 @@ namespace {
 using namespace devcomm;
 using element = fused::element;
 
+#if defined(DEVCOMM_SIMULATOR)
+constexpr bool is_simulated = true;
+#else
+constexpr bool is_simulated = false;
+#endif
+
 /// In plain loops: what the simulator runs, and no figure for anybody else.
 struct plain_loops {
   using product = gemm::reference_product<gemm::rows_of<element>, gemm::rows_of<element>>;
@@ -161,13 +167,12 @@ class product_operation final : public operation {
                               : kind_ == product_kind::gemm_rs ? "fused"
                               : what.bytes <= (1u << 20)       ? "fused_one_shot"
                                                                : "fused_two_shot";
-    return {fused, is_simulated_ ? plain_loops::name : "sm90", {}, "not measured yet"};
+    return {fused, is_simulated ? plain_loops::name : "sm90", {}, "not measured yet"};
   }
   [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
     algorithms made;
-    is_simulated_ = !context.comm->properties().timing.available;
     std::shared_ptr<local_product> product;
-    if (is_simulated_) {
+    if (is_simulated) {
       fused::add_products<plain_loops>(kind_, context, made);
       product = std::make_shared<loops_product>();
     } else {
@@ -175,7 +180,7 @@ class product_operation final : public operation {
       product = make_blas_product();
     }
     if (collective_ == nullptr) {
-      if (!is_simulated_) made.push_back(std::make_unique<separate_product>(kind_, product, nullptr));
+      if (!is_simulated) made.push_back(std::make_unique<separate_product>(kind_, product, nullptr));
       return made;
     }
     for (auto& one : collective().make_algorithms(context))
@@ -207,7 +212,7 @@ class product_operation final : public operation {
         std::max<std::uint64_t>(1, count / (1u << 16)) | 1;  // so that all columns have their turn
     const auto shard_rows = kind_ == product_kind::ag_gemm ? problem.m / static_cast<std::uint32_t>(what.ranks) : 0u;
     return count_on_device(what.stream, [&](unsigned long long* wrong) {
-      launch(count_wrong_elements, {.grid = is_simulated_ ? 2u : 256u, .block = 64, .stream = what.stream},
+      launch(count_wrong_elements, {.grid = is_simulated ? 2u : 256u, .block = 64, .stream = what.stream},
              static_cast<const element*>(what.output), first, count, step, problem, sums ? 0 : what.rank,
              sums ? what.ranks : 1, shard_rows, seed, wrong);
     });
@@ -224,7 +229,6 @@ class product_operation final : public operation {
   const char* name_;
   const char* about_;
   const char* collective_;  // null: none
-  mutable bool is_simulated_ = false;
 };
 
 const bool are_registered =

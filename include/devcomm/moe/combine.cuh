@@ -18,14 +18,6 @@ DEVCOMM_DEVICE void add_scaled(float (&sum)[pack<T>::size], const pack<T>& value
   for (int e = 0; e < pack<T>::size; ++e) sum[e] += weight * static_cast<float>(value[e]);
 }
 
-template <class T>
-DEVCOMM_DEVICE pack<T> rounded(const float (&sum)[pack<T>::size]) {
-  pack<T> made;
-  DEVCOMM_UNROLL
-  for (int e = 0; e < pack<T>::size; ++e) made[e] = static_cast<T>(sum[e]);
-  return made;
-}
-
 }  // namespace devcomm::detail
 
 namespace devcomm::moe {
@@ -64,7 +56,7 @@ DEVCOMM_DEVICE void combine_send(const device_comm& comm, const exchange_handle<
           if (row_of[k] >= 0)
             detail::add_scaled<T>(
                 sum, load_pack(outputs + (static_cast<uint64_t>(row_of[k]) * packs + p) * pack<T>::size), weights[k]);
-        store_pack(to + uint64_t{p} * pack<T>::size, detail::rounded<T>(sum));
+        detail::store_run(to + uint64_t{p} * pack<T>::size, sum);
       }
     }
     group.sync();
@@ -104,7 +96,7 @@ DEVCOMM_DEVICE status combine_receive(const device_comm& comm, const exchange_ha
       for (int m = 0; m < round.members().size; ++m)
         if ((ranks >> m & 1) != 0)
           detail::add_scaled<T>(sum, load_pack(sums + exchange.sum_of(m, t) + uint64_t{p} * pack<T>::size), 1);
-      store_pack(output + (uint64_t{t} * packs + p) * pack<T>::size, detail::rounded<T>(sum));
+      detail::store_run(output + (uint64_t{t} * packs + p) * pack<T>::size, sum);
     }
   }
   return status::success;

@@ -180,7 +180,7 @@ class sm90_product {
   static constexpr uint32_t compute_registers = accumulators <= 128 ? 216 : 232;
   static_assert(load_registers + 2 * compute_registers == 3 * 168, "registers that are freed are taken");
 
-  static auto sizes(problem_shape problem) {
+  DEVCOMM_HOST_DEVICE static auto sizes(problem_shape problem) {
     return cute::make_shape(static_cast<int>(problem.m), static_cast<int>(problem.n), static_cast<int>(problem.k), 1);
   }
 
@@ -211,7 +211,7 @@ class sm90_product {
     auto gate = make_gate(thread{});
     Mainloop mainloop;
     auto state = ::cutlass::make_producer_start_state<pipeline>();
-    const auto [m, n, k, l] = sizes_on_device();
+    const auto [m, n, k, l] = sizes(problem_);
     const auto mA = mainloop_.tma_load_a.get_tma_tensor(make_shape(m, k, l));
     const auto mB = mainloop_.tma_load_b.get_tma_tensor(make_shape(n, k, l));
     const auto gB = local_tile(mB, cute_shape{}, make_coord(_, _, _), Step<X, _1, _1>{});
@@ -250,11 +250,6 @@ class sm90_product {
         if (output.begin()) detail::store_fragment<cute_shape>(tiled_mma{}, sums, rank, t, output);
       });
     }
-  }
-
-  DEVCOMM_DEVICE auto sizes_on_device() const {
-    return cute::make_tuple(static_cast<int>(problem_.m), static_cast<int>(problem_.n), static_cast<int>(problem_.k),
-                            1);
   }
 
   typename Mainloop::Params mainloop_;
