@@ -1,5 +1,5 @@
 /// A mixture of experts over ranks: each rank has some of the experts, and each token goes to two of them. How many go
-/// where is known on the device alone.
+/// where is known on the device alone. Ranks may be on several hosts: DEVCOMM_LSA_SIZE=2 makes a host of each two.
 ///
 ///     route       two experts for each token, and their weights                    a kernel of this rank
 ///     dispatch    tokens to the ranks of their experts, rows by expert              moe::dispatch_send, _receive
@@ -38,9 +38,9 @@ __global__ void route(int rank, std::uint32_t tokens, std::uint32_t experts, std
 }
 
 template <class T>
-__global__ void dispatch(device_comm comm, moe::exchange_handle<T> exchange, moe::routing routed,
-                         moe::token_rows<T> tokens, moe::expert_rows<T> to) {
-  moe::dispatch_send(comm, exchange, routed);
+__global__ void dispatch(device_comm comm, moe::over_hosts<T> exchange, moe::routing routed, moe::token_rows<T> tokens,
+                         moe::expert_rows<T> to) {
+  moe::dispatch_send(comm, exchange, routed, tokens);
   static_cast<void>(moe::dispatch_receive(comm, exchange, tokens, to));
 }
 
@@ -59,7 +59,7 @@ __global__ void run_experts(moe::expert_rows<T> to, const T* weights, std::uint3
 }
 
 template <class T>
-__global__ void combine(device_comm comm, moe::exchange_handle<T> exchange, moe::routing routed, const T* results,
+__global__ void combine(device_comm comm, moe::over_hosts<T> exchange, moe::routing routed, const T* results,
                         T* output) {
   moe::combine_send(comm, exchange, results);
   static_cast<void>(moe::combine_receive(comm, exchange, routed, output));
@@ -69,11 +69,14 @@ template <class T>
 void run_case(host::communicator& comm, std::uint32_t hidden) {
   const std::uint32_t experts = experts_of_rank * static_cast<std::uint32_t>(comm.size());
   const auto tokens = max_tokens - static_cast<std::uint32_t>(comm.rank() % 3) * 20;  // none, on one rank in three
-  requirements needs = comm.requirements().with(lsa::whole_world{});
-  const auto exchange = needs.add(moe::exchange<T>{comm.lsa(), {max_tokens, experts, top_k, hidden}, blocks, 8});
+  requirements needs = comm.requirements();
+  moe::over_hosts<T> exchange{
+      needs.add(moe::exchange<T>{comm.world(), {max_tokens, experts, top_k, hidden}, blocks, 8}), {}};
+  if (comm.lsa().size < comm.size())  // else there may be no network
+    exchange.contexts = needs.add(gin::contexts{.world = comm.world(), .count = 2});
   const host::device_communicator device_comm = comm.create_device_comm(needs);
   const host::symmetric_memory window = comm.allocate(std::uint64_t{max_tokens} * hidden * sizeof(T));
-  const auto capacity = static_cast<std::uint32_t>(exchange.max_rows()) + experts_of_rank * 4;
+  const auto capacity = static_cast<std::uint32_t>(exchange.exchange.max_rows()) + experts_of_rank * 4;
   const std::uint64_t in_rows = std::uint64_t{capacity} * hidden, in_tokens = std::uint64_t{max_tokens} * hidden;
   const std::uint64_t in_weights = std::uint64_t{experts_of_rank} * hidden * hidden;
   const auto memory = example::device_array((2 * in_rows + in_tokens + in_weights) * sizeof(T));

@@ -45,6 +45,13 @@ DEVCOMM_DEVICE T shuffle(uint32_t mask, const T& value, uint32_t source_lane) {
   return result;
 }
 
+/// How many bits are set: the usual tree of sums.
+DEVCOMM_DEVICE inline uint32_t count_bits(uint32_t bits) {
+  bits -= bits >> 1 & 0x55555555u;
+  bits = (bits & 0x33333333u) + (bits >> 2 & 0x33333333u);
+  return ((bits + (bits >> 4)) & 0x0f0f0f0fu) * 0x01010101u >> 24;
+}
+
 }  // namespace detail
 
 /// Whether `Group` can take part in devcomm's calls: `thread_rank()`, `size()` and `sync()`, as
@@ -123,8 +130,8 @@ class lanes {
     DEVCOMM_ASSERT((mask >> arch::lane() & 1u) != 0, "the calling lane is not in the mask of its group");
   }
 
-  DEVCOMM_DEVICE uint32_t thread_rank() const { return count(mask_ & ((1u << arch::lane()) - 1u)); }
-  DEVCOMM_DEVICE uint32_t size() const { return count(mask_); }
+  DEVCOMM_DEVICE uint32_t thread_rank() const { return detail::count_bits(mask_ & ((1u << arch::lane()) - 1u)); }
+  DEVCOMM_DEVICE uint32_t size() const { return detail::count_bits(mask_); }
   DEVCOMM_DEVICE void sync() const { arch::sync_warp(mask_); }
   DEVCOMM_DEVICE bool any(bool predicate) const { return arch::any(mask_, predicate); }
 
@@ -138,16 +145,11 @@ class lanes {
   DEVCOMM_DEVICE uint32_t mask() const { return mask_; }
 
  private:
-  DEVCOMM_DEVICE static uint32_t count(uint32_t bits) {  // set bits, the usual tree of sums
-    bits -= bits >> 1 & 0x55555555u;
-    bits = (bits & 0x33333333u) + (bits >> 2 & 0x33333333u);
-    return ((bits + (bits >> 4)) & 0x0f0f0f0fu) * 0x01010101u >> 24;
-  }
   /// Lane of the member with `rank` set bits below it.
   DEVCOMM_DEVICE uint32_t lane_of(uint32_t rank) const {
     uint32_t rest = mask_;
     for (; rank > 0; --rank) rest &= rest - 1;
-    return count((rest & (0u - rest)) - 1u);
+    return detail::count_bits((rest & (0u - rest)) - 1u);
   }
 
   uint32_t mask_;

@@ -30,8 +30,9 @@ __global__ void route_to_next(std::int32_t* experts, float* weights, int rank, i
     weights[i] = 1;
   }
 }
-__global__ void send_tokens(device_comm comm, moe::exchange_handle<float> exchange, moe::routing route) {
-  moe::dispatch_send(comm, exchange, route);
+__global__ void send_tokens(device_comm comm, moe::exchange_handle<float> exchange, moe::routing route,
+                            moe::token_rows<float> tokens) {
+  moe::dispatch_send(comm, exchange, route, tokens);
 }
 __global__ void receive_tokens(device_comm comm, moe::exchange_handle<float> exchange, moe::token_rows<float> tokens,
                                moe::expert_rows<float> to) {
@@ -73,7 +74,7 @@ void exchange_with(communicator& comm, bool wrong, token_slip which) {
   launch(route_to_next, on(stream), experts.get(), weights.get(), comm.rank(), comm.size());
   launch(fill_tokens, on(stream), tokens.rows.local(), elements, 1.0f);
   if (made != token_slip::late_scales) fill_scales();
-  launch(send_tokens, on(stream), device.get(), exchange, route);
+  launch(send_tokens, on(stream), device.get(), exchange, route, tokens);
   if (made == token_slip::late_scales) fill_scales();
   if (made == token_slip::refilled) launch(fill_tokens, on(stream), tokens.rows.local(), elements, 2.0f);
   launch(receive_tokens, on(stream), device.get(), exchange, tokens, to);

@@ -1,6 +1,10 @@
 /// Tokens to experts on other ranks and back, against sums in double precision.
 #include <devcomm/devcomm.cuh>
 
+#ifdef DEVCOMM_SIMULATOR
+#  include <devcomm/simulator/simulator.hpp>
+#endif
+
 #include "support/ranks.hpp"
 
 #include <cuda_bf16.h>
@@ -12,6 +16,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <type_traits>
 
 using namespace devcomm;
 
@@ -75,13 +80,12 @@ std::vector<std::vector<place>> expected_rows(const std::vector<routed>& all, co
   return made;
 }
 
-template <class T>
-__global__ void send(device_comm comm, moe::exchange_handle<T> exchange, moe::routing route) {
-  moe::dispatch_send(comm, exchange, route);
+template <class Exchange, class U>
+__global__ void send(device_comm comm, Exchange exchange, moe::routing route, moe::token_rows<U> tokens) {
+  moe::dispatch_send(comm, exchange, route, tokens);
 }
-template <class T, class U>
-__global__ void receive(device_comm comm, moe::exchange_handle<T> exchange, moe::token_rows<U> tokens,
-                        moe::expert_rows<U> to) {
+template <class Exchange, class U>
+__global__ void receive(device_comm comm, Exchange exchange, moe::token_rows<U> tokens, moe::expert_rows<U> to) {
   static_cast<void>(moe::dispatch_receive(comm, exchange, tokens, to));
 }
 /// Expert `e` multiplies by `e + 1`.
@@ -93,23 +97,51 @@ __global__ void experts(moe::expert_rows<U> rows, std::uint32_t first_expert, st
       results[at] = static_cast<T>(static_cast<float>(rows.rows[at]) * static_cast<float>(first_expert + e + 1));
     }
 }
-template <class T>
-__global__ void send_back(device_comm comm, moe::exchange_handle<T> exchange, const T* outputs) {
+template <class Exchange, class T>
+__global__ void send_back(device_comm comm, Exchange exchange, const T* outputs) {
   moe::combine_send(comm, exchange, outputs);
 }
-template <class T>
-__global__ void receive_back(device_comm comm, moe::exchange_handle<T> exchange, moe::routing route, T* output) {
+template <class Exchange, class T>
+__global__ void receive_back(device_comm comm, Exchange exchange, moe::routing route, T* output) {
   static_cast<void>(moe::combine_receive(comm, exchange, route, output));
 }
 
-/// Tokens of `U`, sums of `T`.
-template <class T, class U>
+template <class T>
+const moe::exchange_handle<T>& handle_of(const moe::exchange_handle<T>& exchange) {
+  return exchange;
+}
+template <class T>
+const moe::exchange_handle<T>& handle_of(const moe::over_hosts<T>& both) {
+  return both.exchange;
+}
+
+/// Asks for an exchange of this host's ranks, or of all hosts'.
+template <class T>
+requirements needs_of(const host::communicator& comm, const moe::exchange_shape& shape, std::uint32_t chunks,
+                      std::uint32_t, moe::exchange_handle<T>& made) {
+  requirements needs = comm.requirements();
+  made = needs.add(moe::exchange<T>{comm.lsa(), shape, max_blocks, chunks});
+  return needs;
+}
+template <class T>
+requirements needs_of(const host::communicator& comm, const moe::exchange_shape& shape, std::uint32_t chunks,
+                      std::uint32_t row_bytes, moe::over_hosts<T>& made) {
+  requirements needs = comm.requirements();
+  made.exchange = needs.add(moe::exchange<T>{comm.world(), shape, max_blocks, chunks, row_bytes});
+  made.contexts = needs.add(gin::contexts{.world = comm.world(), .count = 2, .signals = 1, .depth = 16});
+  return needs;
+}
+
+/// Tokens of `U`, sums of `T`; on one host, or over several.
+template <class T, class U, class Exchange = moe::exchange_handle<T>>
 class program {
  public:
   program(host::communicator& comm, const moe::exchange_shape& shape, std::uint32_t chunks, std::uint32_t alignment)
       : comm_(comm),
         shape_(shape),
-        device_(comm.create_device_comm(needs_of(comm, shape, chunks, exchange_))),
+        device_(
+            comm.create_device_comm(needs_of(comm, shape, chunks, hidden * sizeof(U) + scales * sizeof(float), both_))),
+        exchange_(handle_of(both_)),
         window_(comm.allocate(shape.max_tokens * (hidden * sizeof(U) + scales * sizeof(float)), "tokens")),
         capacity_(static_cast<std::uint32_t>(exchange_.max_rows()) + exchange_.local_experts() * alignment),
         rows_(std::uint64_t{capacity_} * hidden),
@@ -135,28 +167,23 @@ class program {
     const auto config = [&](unsigned more) {
       return launch_config{.grid = (blocks + more) % max_blocks + 1, .block = threads, .stream = cudaStreamPerThread};
     };
-    launch(send<T>, config(0), device_.get(), exchange_, route);
-    launch(receive<T, U>, config(1), device_.get(), exchange_, moe::token_rows<U>{tokens, token_scales, scales}, to_);
+    const moe::token_rows<U> sent{tokens, token_scales, scales};
+    launch(send<Exchange, U>, config(0), device_.get(), both_, route, sent);
+    launch(receive<Exchange, U>, config(1), device_.get(), both_, sent, to_);
     const std::uint32_t experts_here = exchange_.local_experts();
     const std::uint32_t first = static_cast<std::uint32_t>(comm_.rank()) * experts_here;
     const auto got_rows = [&] { return rows_.read(); };
     const auto offsets = (test::finish("dispatch"), device_.check(), offsets_.read());
     check_rows(all, number, got_rows(), row_scales_.read(), offsets, first);
     launch(experts<T, U>, {.block = 32, .stream = cudaStreamPerThread}, to_, first, experts_here, results_.get());
-    launch(send_back<T>, config(2), device_.get(), exchange_, static_cast<const T*>(results_.get()));
-    launch(receive_back<T>, config(0), device_.get(), exchange_, route, output_.get());
+    launch(send_back<Exchange, T>, config(2), device_.get(), both_, static_cast<const T*>(results_.get()));
+    launch(receive_back<Exchange, T>, config(0), device_.get(), both_, route, output_.get());
     test::finish("combine");
     device_.check();
     check_output(mine, number);
   }
 
  private:
-  static requirements needs_of(const host::communicator& comm, const moe::exchange_shape& shape, std::uint32_t chunks,
-                               moe::exchange_handle<T>& exchange) {
-    requirements needs = comm.requirements();
-    exchange = needs.add(moe::exchange<T>{comm.lsa(), shape, max_blocks, chunks});
-    return needs;
-  }
   void fill(std::uint32_t tokens, int number, U* rows, float* row_scales) const {
     std::vector<U> values;
     std::vector<float> of_tokens;
@@ -220,8 +247,9 @@ class program {
 
   host::communicator& comm_;
   moe::exchange_shape shape_;
-  moe::exchange_handle<T> exchange_{};
+  Exchange both_{};
   host::device_communicator device_;
+  const moe::exchange_handle<T>& exchange_;
   host::symmetric_memory window_;
   std::uint32_t capacity_;
   test::device_array<U> rows_;
@@ -238,11 +266,11 @@ std::uint32_t tokens_of(int rank, int round, std::uint32_t max_tokens) {
   return (static_cast<std::uint32_t>(rank) * 3 + static_cast<std::uint32_t>(round) * 5) % (max_tokens + 1);
 }
 
-template <class T, class U>
+template <class T, class U, class Exchange = moe::exchange_handle<T>>
 void rounds(host::communicator& comm, std::uint32_t max_tokens, std::uint32_t experts_of_rank, std::uint32_t top_k,
             std::uint32_t chunks, std::uint32_t alignment) {
   const moe::exchange_shape shape{max_tokens, experts_of_rank * static_cast<std::uint32_t>(comm.size()), top_k, hidden};
-  program<T, U> run(comm, shape, chunks, alignment);
+  program<T, U, Exchange> run(comm, shape, chunks, alignment);
   int number = 0;
   for (const routes how : {routes::random, routes::one_expert, routes::few_ranks, routes::none, routes::random}) {
     std::vector<routed> all;
@@ -264,6 +292,33 @@ TEST_CASE("tokens reach their experts by expert, rank and token, and come back a
   }
 }
 
+TEST_CASE("tokens reach experts on other hosts, and come back") {
+  struct shape {
+    int ranks;
+    int lsa_size;
+    const char* peers = "";  // which simulated GPUs reach each other; empty: all
+  };
+  for (const shape& s : {shape{2, 2}, {2, 1}, {3, 1}, {4, 2}, {8, 4}, {4, 0, "0,2/1,3"}}) {
+#ifdef DEVCOMM_SIMULATOR
+    simulator::set_peers(s.peers);
+#else
+    if (*s.peers != '\0') continue;
+#endif
+    host::communicator_options options;
+    options.lsa_size = s.lsa_size;
+    test::on_ranks(
+        s.ranks,
+        [](host::communicator& comm) {
+          rounds<float, float, moe::over_hosts<float>>(comm, 13, 3, 2, 4, 1);
+          rounds<__nv_bfloat16, __nv_fp8_e4m3, moe::over_hosts<__nv_bfloat16>>(comm, 40, 2, 2, 1, 4);
+        },
+        options);
+  }
+#ifdef DEVCOMM_SIMULATOR
+  simulator::set_peers("");
+#endif
+}
+
 namespace {
 
 host::communicator_options impatient() {
@@ -282,18 +337,19 @@ void require_said(const host::device_communicator& comm, const std::string& text
   test::require(said.find(text) != std::string::npos, "it said: " + said);
 }
 
-__global__ void outcome_of_receive(device_comm comm, moe::exchange_handle<float> exchange,
-                                   moe::token_rows<float> tokens, moe::expert_rows<float> to, status* outcome) {
+template <class Exchange>
+__global__ void outcome_of_receive(device_comm comm, Exchange exchange, moe::token_rows<float> tokens,
+                                   moe::expert_rows<float> to, status* outcome) {
   const status got = moe::dispatch_receive(comm, exchange, tokens, to);
   if (threadIdx.x == 0) outcome[blockIdx.x] = got;
 }
 /// All tokens of both ranks go to the second expert of rank 1, of two; rank 1 has room for `capacity` rows.
+template <class Exchange = moe::exchange_handle<float>>
 void send_to_one(host::communicator& comm, std::uint32_t capacity, bool is_there, const std::string& said,
                  status expected) {
   constexpr moe::exchange_shape shape{5, 4, 1, hidden};
-  auto needs = comm.requirements();
-  const auto exchange = needs.add(moe::exchange<float>{comm.lsa(), shape, 2, 3});
-  const auto device = comm.create_device_comm(needs);
+  Exchange exchange{};
+  const auto device = comm.create_device_comm(needs_of(comm, shape, 3, 0, exchange));
   const auto window = comm.allocate(shape.max_tokens * hidden * sizeof(float), "tokens");
   const test::device_array<std::int32_t> experts(std::vector<std::int32_t>(shape.max_tokens, 3));
   const test::device_array<float> weights(std::vector<float>(shape.max_tokens, 1)), rows(10 * hidden, 0xff),
@@ -303,8 +359,9 @@ void send_to_one(host::communicator& comm, std::uint32_t capacity, bool is_there
   const launch_config two{.grid = 2, .block = threads, .stream = cudaStreamPerThread};
   const moe::routing route{experts.get(), weights.get(), shape.max_tokens};
   if (is_there) {
-    launch(send<float>, two, device.get(), exchange, route);
-    launch(outcome_of_receive, two, device.get(), exchange, moe::token_rows<float>{window.pointer<float>()},
+    const moe::token_rows<float> tokens{window.pointer<float>()};
+    launch(send<Exchange, float>, two, device.get(), exchange, route, tokens);
+    launch(outcome_of_receive<Exchange>, two, device.get(), exchange, tokens,
            moe::expert_rows<float>{rows.get(), capacity, 1, offsets.get(), nullptr}, outcomes.get());
     test::finish("dispatch");
     for (const status got : outcomes.read()) test::require(got == expected, "another outcome");
@@ -326,6 +383,15 @@ TEST_CASE("rows that do not fit are named, and none is stored") {
                     comm.rank() == 0 ? status::success : status::truncated);
       },
       impatient());
+  auto hosts = impatient();
+  hosts.lsa_size = 1;
+  test::on_ranks(
+      2,
+      [](host::communicator& comm) {
+        send_to_one<moe::over_hosts<float>>(comm, 9, true, "expert 3: its rows end at 10",
+                                            comm.rank() == 0 ? status::success : status::truncated);
+      },
+      hosts);
 }
 
 TEST_CASE("a rank that does not send its tokens is named") {
@@ -336,4 +402,16 @@ TEST_CASE("a rank that does not send its tokens is named") {
                     status::aborted);
       },
       impatient());
+}
+
+TEST_CASE("a rank on another host that does not send its tokens is named") {
+  auto options = impatient();
+  options.lsa_size = 1;
+  test::on_ranks(
+      2,
+      [](host::communicator& comm) {
+        send_to_one<moe::over_hosts<float>>(
+            comm, 10, comm.rank() == 0, " waited for rank 1 to reach epoch 1 and last saw 0: timeout", status::aborted);
+      },
+      options);
 }

@@ -117,7 +117,7 @@ class gate {
 
  private:
   [[nodiscard]] DEVCOMM_DEVICE status poll(uint32_t chunk, int owner, detail::deadline limit) const {
-    return flags_.wait(operation::gemm_operand, chunk, chunk, owner, limit);
+    return flags_.wait(operation::gemm_operand, chunk, chunk, flags_.members().number(owner), limit);
   }
 
   /// Calls `open` with the chunks that are not known to have arrived, while it returns true.

@@ -189,7 +189,7 @@ class reducer {
       for (uint64_t i = first; i < grid.tiles_of(owner) && mine == status::success; i += step) {
         const auto index = static_cast<uint32_t>(i);
         mine = flags_.wait(operation::gemm_result, partials_.number(owner, index), partials_.result_flag(owner, index),
-                           owner);
+                           flags_.members().number(owner));
       }
     }
     group_.sync();
@@ -207,7 +207,8 @@ class reducer {
       const uint32_t index = index_of(i / members);
       const auto source = static_cast<int>(i % members);
       if (mine == status::success)
-        mine = flags_.wait(operation::gemm_tile, index, partials_.tile_flag(source, index), source, limit);
+        mine = flags_.wait(operation::gemm_tile, index, partials_.tile_flag(source, index),
+                           flags_.members().number(source), limit);
     }
     const status outcome = detail::agree(group_, mine, limit.own ? status::aborted : status::timeout, nullptr);
     if (outcome != status::success && !(outcome == status::timeout && limit.own)) mine_ = status::aborted;

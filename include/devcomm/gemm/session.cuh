@@ -37,11 +37,11 @@ class flag_access {
     if (!is_dead()) arch::store<memory_order::release, scope::system>(word(member, flag), epoch_);
   }
 
-  /// Waits, as one thread, until `source` has set `flag` on this rank in this launch. `what` and `index` name it in
-  /// reports. *Ordering*: acquire, at system scope.
+  /// Waits, as one thread, until `flag` of this rank has been set in this launch. `what`, `index` and the `source` that
+  /// sets it, a number as `team::number` gives it, name it in reports. *Ordering*: acquire, at system scope.
   [[nodiscard]] DEVCOMM_DEVICE status wait(operation what, uint32_t index, uint32_t flag, int source,
                                            detail::deadline limit = detail::communicator_timeout()) const {
-    const detail::wait_site site{what, index, members_.number(source), epoch_};
+    const detail::wait_site site{what, index, source, epoch_};
     const uint64_t epoch = epoch_;
     return detail::wait_for_word(
         home_, site, word(members_.rank, flag), [epoch](uint64_t seen) { return seen >= epoch; }, memory_order::acquire,
