@@ -290,8 +290,8 @@ namespace devcomm::moe {
 /// *Collective* as `dispatch_send`, in whole warps.
 ///
 /// Where the rows do not fit into `to.capacity`, none is stored, and the outcome is `status::truncated`: a failure,
-/// which ends the waits of this rank and names the first expert without room. `exchange_handle::max_rows`, and an
-/// `alignment` for each expert, always fit.
+/// which ends the waits of this rank, so that a block that still waits gets `status::aborted`, and names the first
+/// expert without room. `exchange_handle::max_rows`, and an `alignment` for each expert, always fit.
 ///
 /// *Failure*: as for `lsa::barrier_session`; the record names the chunk and its rank. No row is stored then.
 template <class Exchange, class U>

@@ -57,8 +57,8 @@ class exchange_end {
   DEVCOMM_DEVICE int rank() const { return rank_; }
   /// Index in the LSA team, or -1 on another host.
   DEVCOMM_DEVICE static int lsa(int rank) { return rank; }
-  /// For reports, as `team::number`.
-  DEVCOMM_DEVICE int number(int rank) const { return comm_.lsa_first + rank; }
+  /// Who sets the flags of chunks of `rank` here, as `team::number`.
+  DEVCOMM_DEVICE int setter(int rank) const { return comm_.lsa().number(rank); }
 
   /// Where this rank's numbers of chunk `chunk`, the tokens `range`, are stored for `rank`.
   DEVCOMM_DEVICE chunk_numbers to(int rank, uint32_t chunk, const moe::token_range& range) const {
@@ -100,7 +100,11 @@ class hosts_end : public exchange_end<T> {
   }
 
   DEVCOMM_DEVICE int lsa(int rank) const { return this->comm().lsa_member(rank); }
-  DEVCOMM_DEVICE static int number(int rank) { return rank; }
+  /// No peer, for a rank on another host: threads of this rank set them, also when that rank has left by then.
+  DEVCOMM_DEVICE int setter(int rank) const {
+    const int member = lsa(rank);
+    return member >= 0 ? this->comm().lsa().number(member) : -1;
+  }
 
   DEVCOMM_DEVICE chunk_numbers to(int rank, uint32_t chunk, const moe::token_range& range) const {
     const int member = lsa(rank);
@@ -200,7 +204,7 @@ DEVCOMM_DEVICE status wait_for_chunks(const gemm::flag_access& flags, const End&
   status mine = status::success;
   for (auto i = static_cast<uint32_t>(group.thread_rank()); i < exchange.all_chunks() && mine == status::success;
        i += static_cast<uint32_t>(group.size()))
-    mine = flags.wait(what, i % exchange.chunks, first + i, end.number(static_cast<int>(i / exchange.chunks)));
+    mine = flags.wait(what, i % exchange.chunks, first + i, end.setter(static_cast<int>(i / exchange.chunks)));
   return agree(group, mine, status::aborted, nullptr);
 }
 
