@@ -5,7 +5,7 @@
 #   scripts/gpu_results.sh --bin DIR          takes programs built before (bin/ of a build folder)
 #   scripts/gpu_results.sh --out DIR          where the logs go; by default benchmarks/results/COUNTxGPU
 #   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog, trace, benchmarks, all_reduce,
-#                                             lateness, fused_rms_norm, gemm, collectives, moves, channels, gin, multimem_software, litmus, soak, sanitizer or python
+#                                             lateness, fused_rms_norm, gemm, moe, collectives, moves, channels, gin, multimem_software, litmus, soak, sanitizer or python
 #   scripts/gpu_results.sh --only multimem    by NVLink multicast, only when it is asked for: it makes multicast objects. Refuses
 #                                             where NCCL_NVLS_ENABLE or DEVCOMM_NVLS_ENABLE is 0 or unreadable, or the
 #                                             GPUs have none
@@ -22,7 +22,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
 # All but multimem, which runs only when it is named.
-every_part=(examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm gemm collectives moves channels gin multimem_software litmus soak sanitizer python)
+every_part=(examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm gemm moe collectives moves channels gin multimem_software litmus soak sanitizer python)
 bin='' out='' parts=("${every_part[@]}")
 while [ $# -gt 0 ]; do
   case $1 in
@@ -357,6 +357,22 @@ part_gemm() {
   done
 }
 
+# 128 and 4,096 tokens of 7168 elements, and of one pack each: what routing takes. Rates of copies beside them.
+part_moe() {
+  start_log moe "Tokens to 8 of 256 experts, and their sums back"
+  local n tokens rows=$out/moe
+  run "$bin/devcomm-perf_gpu" limits -n 1
+  for n in "${rank_counts[@]}"; do
+    for tokens in 128 4096; do
+      run "$bin/devcomm-perf_gpu" moe_dispatch -n "$n" -b $((tokens * 16)) -e $((tokens * 16)) --hidden 8 --sweep --place out
+      for operation in moe_dispatch moe_dispatch_fp8 moe_round; do
+        run "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b $((tokens * 14336)) -e $((tokens * 14336)) --hidden 7168 \
+          --sweep --place out --json "$rows.jsonl"
+      done
+    done
+  done
+}
+
 part_collectives() {
   start_log collectives "Reduce-scatter, all-gather and broadcast: the choice by floors, every way, beside NCCL"
   local n operation rows
@@ -590,6 +606,7 @@ for part in "${parts[@]}"; do
     lateness) part_lateness ;;
     fused_rms_norm) part_fused_rms_norm ;;
     gemm) part_gemm ;;
+    moe) part_moe ;;
     collectives) part_collectives ;;
     moves) part_moves ;;
     channels) part_channels ;;
