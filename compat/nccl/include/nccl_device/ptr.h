@@ -1,0 +1,101 @@
+/// \file ptr.h
+/// Addresses in windows.
+#ifndef DEVCOMM_NCCL_DEVICE_PTR_H_
+#define DEVCOMM_NCCL_DEVICE_PTR_H_
+
+#include <devcomm/assert.hpp>
+#include <devcomm/window.hpp>
+#include <nccl_device/core.h>
+
+namespace devcomm::nccl {
+
+DEVCOMM_DEVICE inline const window& window_of(ncclWindow_t handle) {
+  DEVCOMM_ASSERT(handle != nullptr,
+                 "the window is null: ncclCommWindowRegister has not been called for it, or in a group that has not ended");
+  return handle->window;
+}
+/// Where a part of the resource window begins.
+DEVCOMM_HOST_DEVICE constexpr uint64_t offset_of(ncclDevResourceHandle_t handle) { return uint64_t{handle} * 128; }
+
+}  // namespace devcomm::nccl
+
+NCCL_DEVICE_INLINE void* ncclGetLocalPointer(ncclWindow_t w, size_t offset) {
+  return devcomm::nccl::window_of(w).local_pointer(offset);
+}
+/// Of a member of the LSA team.
+NCCL_DEVICE_INLINE void* ncclGetLsaPointer(ncclWindow_t w, size_t offset, int peer) {
+  return devcomm::nccl::window_of(w).lsa_pointer(peer, offset);
+}
+/// Of a world rank; null where it is not in the LSA team.
+NCCL_DEVICE_INLINE void* ncclGetPeerPointer(ncclWindow_t w, size_t offset, int peer) {
+  return devcomm::nccl::window_of(w).peer_pointer(peer, offset);
+}
+/// Of a member of a team; null where it is not in the LSA team.
+NCCL_DEVICE_INLINE void* ncclGetPeerPointer(ncclWindow_t w, size_t offset, ncclTeam team, int peer) {
+  const devcomm::window& window = devcomm::nccl::window_of(w);
+  return window.peer_pointer(window.world_rank(window.lsa_rank) + (peer - team.rank) * team.stride, offset);
+}
+
+NCCL_HOST_DEVICE_INLINE size_t ncclGetResourceBufferOffset(ncclDevResourceHandle_t h) {
+  return devcomm::nccl::offset_of(h);
+}
+NCCL_DEVICE_INLINE void* ncclGetResourceBufferLocalPointer(const ncclDevComm& comm, ncclDevResourceHandle_t h) {
+  return comm.base.resources.local_pointer(devcomm::nccl::offset_of(h));
+}
+NCCL_DEVICE_INLINE void* ncclGetResourceBufferLsaPointer(const ncclDevComm& comm, ncclDevResourceHandle_t h, int peer) {
+  return comm.base.resources.lsa_pointer(peer, devcomm::nccl::offset_of(h));
+}
+NCCL_DEVICE_INLINE void* ncclGetResourceBufferPeerPointer(const ncclDevComm& comm, ncclDevResourceHandle_t h,
+                                                          ncclTeam team, int peer) {
+  return comm.base.resources.peer_pointer(ncclTeamRankToWorld(comm, team, peer), devcomm::nccl::offset_of(h));
+}
+
+/// Element `*this` of a window on every rank. Arithmetic is in elements.
+template <class T>
+struct ncclSymPtr {
+  using ElementType = T;
+  ncclWindow_t window;
+  size_t offset;  ///< bytes
+
+  NCCL_HOST_DEVICE_INLINE constexpr ncclSymPtr(ncclWindow_t of = nullptr, size_t begin = 0)
+      : window(of), offset(begin) {}
+
+  template <class U>
+  NCCL_HOST_DEVICE_INLINE operator ncclSymPtr<U>() const {
+    return {window, offset};
+  }
+  template <class Int>
+  NCCL_HOST_DEVICE_INLINE ncclSymPtr& operator+=(Int elements) {
+    offset += static_cast<size_t>(elements) * sizeof(T);
+    return *this;
+  }
+  template <class Int>
+  NCCL_HOST_DEVICE_INLINE ncclSymPtr& operator-=(Int elements) {
+    offset -= static_cast<size_t>(elements) * sizeof(T);
+    return *this;
+  }
+  template <class Int>
+  NCCL_HOST_DEVICE_INLINE friend ncclSymPtr operator+(ncclSymPtr p, Int elements) {
+    return p += elements;
+  }
+  template <class Int>
+  NCCL_HOST_DEVICE_INLINE friend ncclSymPtr operator-(ncclSymPtr p, Int elements) {
+    return p -= elements;
+  }
+  NCCL_HOST_DEVICE_INLINE friend ptrdiff_t operator-(ncclSymPtr a, ncclSymPtr b) {
+    return static_cast<ptrdiff_t>(a.offset - b.offset) / static_cast<ptrdiff_t>(sizeof(T));
+  }
+  NCCL_HOST_DEVICE_INLINE friend bool operator==(ncclSymPtr a, ncclSymPtr b) {
+    return a.window == b.window && a.offset == b.offset;
+  }
+  NCCL_HOST_DEVICE_INLINE friend bool operator!=(ncclSymPtr a, ncclSymPtr b) { return !(a == b); }
+
+  NCCL_DEVICE_INLINE T* localPtr() const { return static_cast<T*>(ncclGetLocalPointer(window, offset)); }
+  NCCL_DEVICE_INLINE T* lsaPtr(int peer) const { return static_cast<T*>(ncclGetLsaPointer(window, offset, peer)); }
+  NCCL_DEVICE_INLINE T* peerPtr(int peer) const { return static_cast<T*>(ncclGetPeerPointer(window, offset, peer)); }
+  NCCL_DEVICE_INLINE T* peerPtr(ncclTeam team, int peer) const {
+    return static_cast<T*>(ncclGetPeerPointer(window, offset, team, peer));
+  }
+};
+
+#endif

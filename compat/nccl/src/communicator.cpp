@@ -1,0 +1,248 @@
+// Communicators, memory and windows.
+#include "state.hpp"
+
+#include "util/environment.hpp"
+#include "util/interfaces.hpp"
+#include "util/outside_address.hpp"
+
+#include <devcomm/host/bootstrap.hpp>
+#include <devcomm/host/error.hpp>
+
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+namespace devcomm::nccl {
+namespace {
+
+int current_device() {
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  return device;
+}
+
+/// Where other hosts reach this one; where that is not known, ranks are taken to be on one host.
+std::string address_for_ranks() {
+  try {
+    return host::detail::outside_address(host::detail::process_variables(), "", host::detail::interface_addresses());
+  } catch (const host::not_supported&) {
+    return "127.0.0.1";
+  }
+}
+
+/// Makes one on the current device; null once that has failed.
+ncclResult_t make(ncclComm_t* out, int rank, int nranks, const ncclConfig_t* config,
+                  const std::function<std::shared_ptr<host::bootstrap>()>& ranks, int device) {
+  const ncclResult_t valid = guarded(nullptr, [&] {
+    require(out, "where the communicator goes");
+    *out = nullptr;
+    if (nranks < 1 || rank < 0 || rank >= nranks)
+      throw host::invalid_argument("rank " + std::to_string(rank) + " of " + std::to_string(nranks) +
+                                   ": ranks are numbered from 0");
+    if (config != nullptr && config->blocking == 0)
+      throw host::not_supported("communicators that do not block are not supported: set ncclConfig_t::blocking to 1");
+  });
+  if (valid != ncclSuccess) return valid;
+  auto* const made = new ncclComm;
+  made->device = device;
+  *out = made;
+  return submit(made, [made, out, device, ranks] {
+    try {
+      host::communicator_options options;
+      options.device = device;
+      made->ranks.emplace(ranks(), options);
+    } catch (...) {
+      *out = nullptr;
+      delete made;
+      throw;
+    }
+  });
+}
+
+std::mutex& table_guard() {
+  static std::mutex guard;
+  return guard;
+}
+std::map<ncclWindow_t, const registered_window*>& table() {
+  static std::map<ncclWindow_t, const registered_window*> windows;
+  return windows;
+}
+
+void destroy(ncclComm_t comm) {
+  comm->device_comms.clear();
+  comm->windows.clear();
+  delete comm;
+}
+
+}  // namespace
+
+registered_window::registered_window(host::communicator& comm, void* user, std::size_t bytes)
+    : user_(user), memory_(comm.register_memory(user, bytes)) {
+  const ncclWindow_vidmem record{memory_.window()};
+  check_cuda(cudaMalloc(reinterpret_cast<void**>(&record_), sizeof(record)), "cudaMalloc");
+  check_cuda(cudaMemcpy(record_, &record, sizeof(record), cudaMemcpyHostToDevice), "cudaMemcpy");
+  const std::lock_guard lock(table_guard());
+  table()[record_] = this;
+}
+
+registered_window::~registered_window() {
+  {
+    const std::lock_guard lock(table_guard());
+    table().erase(record_);
+  }
+  cudaFree(record_);
+}
+
+const registered_window& find_window(ncclWindow_t handle) {
+  const std::lock_guard lock(table_guard());
+  const auto found = table().find(handle);
+  if (found == table().end())
+    throw host::invalid_argument("the window handle is not one that ncclCommWindowRegister has made, or no more");
+  return *found->second;
+}
+
+}  // namespace devcomm::nccl
+
+using namespace devcomm;
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) {
+  return nccl::guarded(nullptr, [&] {
+    nccl::require(uniqueId, "ncclGetUniqueId: where the id goes");
+    const std::string text = host::unique_id::create(nccl::address_for_ranks()).to_string();
+    if (text.size() >= sizeof uniqueId->internal)
+      throw host::not_supported("the name of this host is too long for an ncclUniqueId: set DEVCOMM_ADDRESS");
+    *uniqueId = {};
+    std::memcpy(uniqueId->internal, text.data(), text.size());
+  });
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t* config) {
+  int device = 0;
+  if (const ncclResult_t found = nccl::guarded(nullptr, [&] { device = nccl::current_device(); }); found != ncclSuccess)
+    return found;
+  commId.internal[sizeof commId.internal - 1] = '\0';
+  const std::string text = commId.internal;
+  return nccl::make(
+      comm, rank, nranks, config,
+      [=] { return host::tcp_bootstrap(host::unique_id::parse(text), rank, nranks); }, device);
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank) {
+  return ncclCommInitRankConfig(comm, nranks, commId, rank, nullptr);
+}
+
+ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
+  const ncclResult_t valid = nccl::guarded(nullptr, [&] {
+    nccl::require(comm, "ncclCommInitAll: where the communicators go");
+    if (ndev < 1) throw host::invalid_argument("ncclCommInitAll: at least one device");
+  });
+  if (valid != ncclSuccess) return valid;
+  const auto ranks = host::thread_bootstraps(ndev);
+  ncclGroupStart();
+  ncclResult_t result = ncclSuccess;
+  for (int i = 0; i < ndev && result == ncclSuccess; ++i)
+    result = nccl::make(
+        comm + i, i, ndev, nullptr, [one = ranks[static_cast<std::size_t>(i)]] { return one; },
+        devlist != nullptr ? devlist[i] : i);
+  const ncclResult_t ended = ncclGroupEnd();
+  return result != ncclSuccess ? result : ended;
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t*) {
+  const ncclResult_t valid = nccl::guarded(nullptr, [&] {
+    nccl::require(comm, "ncclCommSplit: the communicator");
+    nccl::require(newcomm, "ncclCommSplit: where the new one goes");
+    *newcomm = nullptr;
+  });
+  if (valid != ncclSuccess) return valid;
+  return nccl::submit(comm, [=] {
+    auto part = comm->get().split(color, key);
+    if (!part) return;
+    auto made = std::make_unique<ncclComm>();
+    made->device = comm->device;
+    made->ranks.emplace(std::move(*part));
+    *newcomm = made.release();
+  });
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  return nccl::guarded(comm, [&] {
+    nccl::require(comm, "ncclCommFinalize: the communicator");
+    comm->get();
+  });
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  if (comm == nullptr) return ncclSuccess;
+  return nccl::submit(comm, [=] { nccl::destroy(comm); });
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  if (comm == nullptr) return ncclSuccess;
+  return nccl::guarded(nullptr, [&] {
+    comm->get().abort();
+    nccl::destroy(comm);
+  });
+}
+
+ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
+  return nccl::guarded(comm, [&] {
+    nccl::require(comm, "ncclCommCount: the communicator");
+    *count = comm->get().size();
+  });
+}
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
+  return nccl::guarded(comm, [&] {
+    nccl::require(comm, "ncclCommUserRank: the communicator");
+    *rank = comm->get().rank();
+  });
+}
+ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
+  return nccl::guarded(comm, [&] {
+    nccl::require(comm, "ncclCommCuDevice: the communicator");
+    *device = comm->device;
+  });
+}
+
+ncclResult_t ncclMemAlloc(void** ptr, size_t size) {
+  return nccl::guarded(nullptr, [&] {
+    nccl::require(ptr, "ncclMemAlloc: where the address goes");
+    check_cuda(cudaMalloc(ptr, size), "ncclMemAlloc: cudaMalloc");
+  });
+}
+ncclResult_t ncclMemFree(void* ptr) {
+  return nccl::guarded(nullptr, [&] { check_cuda(cudaFree(ptr), "ncclMemFree: cudaFree"); });
+}
+
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags) {
+  const ncclResult_t valid = nccl::guarded(comm, [&] {
+    nccl::require(comm, "ncclCommWindowRegister: the communicator");
+    nccl::require(buff, "ncclCommWindowRegister: the memory");
+    nccl::require(win, "ncclCommWindowRegister: where the window goes");
+    *win = nullptr;
+    if ((winFlags & ~(NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING)) != 0)
+      throw host::not_supported("ncclCommWindowRegister: flags beyond NCCL_WIN_COLL_SYMMETRIC and NCCL_WIN_STRICT_ORDERING "
+                                "are not supported");
+  });
+  if (valid != ncclSuccess) return valid;
+  return nccl::submit(comm, [=] {
+    auto made = std::make_unique<nccl::registered_window>(comm->get(), buff, size);
+    *win = made->handle();
+    comm->windows[made->handle()] = std::move(made);
+  });
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
+  return nccl::guarded(comm, [&] {
+    nccl::require(comm, "ncclCommWindowDeregister: the communicator");
+    if (win != nullptr && comm->windows.erase(win) == 0)
+      throw host::invalid_argument("ncclCommWindowDeregister: the window is not one of this communicator");
+  });
+}
+
+ncclResult_t ncclWinGetUserPtr(ncclComm_t, ncclWindow_t win, void** outUserPtr) {
+  return nccl::guarded(nullptr, [&] {
+    nccl::require(outUserPtr, "ncclWinGetUserPtr: where the address goes");
+    *outUserPtr = nccl::find_window(win).user();
+  });
+}

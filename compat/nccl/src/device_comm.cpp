@@ -1,0 +1,163 @@
+// Device communicators, and what kernels need of one.
+#include "state.hpp"
+
+#include <devcomm/host/error.hpp>
+#include <devcomm/lsa/barriers.hpp>
+
+#include <algorithm>
+
+namespace devcomm::nccl {
+namespace {
+
+/// What a resource is on all ranks, for the comparison of their requirements.
+constexpr std::uint64_t own_buffer = 0x6e63636c;
+
+void refuse_network(const ncclDevCommRequirements_t& asked) {
+  if (asked.ginForceEnable || asked.ginConnectionType != NCCL_GIN_CONNECTION_NONE || asked.ginSignalCount != 0 ||
+      asked.ginCounterCount != 0 || asked.railGinBarrierCount != 0 || asked.worldGinBarrierCount != 0)
+    throw host::not_supported("ncclDevCommCreate: GIN is not supported yet by NCCL's names; devcomm's own gin::context is");
+  if (asked.lsaMultimem || asked.teamRequirementsList != nullptr)
+    throw host::not_supported("ncclDevCommCreate: multimem is not supported yet by NCCL's names; devcomm's own "
+                              "multimem::ptr is");
+  if (asked.lsaLLA2ABlockCount != 0 || asked.lsaLLA2ASlotCount != 0)
+    throw host::not_supported("ncclDevCommCreate: LLA2A is not supported yet");
+}
+
+/// Of what, in a whole window, kernels find by a handle: the offset in units of 128 bytes.
+ncclDevResourceHandle_t handle_of(std::uint64_t offset) { return static_cast<ncclDevResourceHandle_t>(offset / 128); }
+
+/// As `window::lsa_pointer`, on the host: a table lies in device memory.
+void* address_on(const window& of, int member, std::size_t offset) {
+  if (of.base != nullptr) return of.base + static_cast<std::uint64_t>(member) * of.stride + offset;
+  char* begin = nullptr;
+  check_cuda(cudaMemcpy(&begin, of.table + member, sizeof(begin), cudaMemcpyDeviceToHost), "cudaMemcpy");
+  return begin + offset;
+}
+
+std::uint32_t cycles_per_microsecond(int device) {
+  int kilohertz = 0;
+  check_cuda(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, device), "cudaDeviceGetAttribute");
+  return static_cast<std::uint32_t>(std::max(kilohertz / 1000, 1));
+}
+
+}  // namespace
+}  // namespace devcomm::nccl
+
+using namespace devcomm;
+
+ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t* requirements, ncclDevComm_t* outDevComm) {
+  const ncclResult_t valid = nccl::guarded(comm, [&] {
+    nccl::require(comm, "ncclDevCommCreate: the communicator");
+    nccl::require(requirements, "ncclDevCommCreate: the requirements");
+    nccl::require(outDevComm, "ncclDevCommCreate: where the device communicator goes");
+    const bool is_zeroed = requirements->size == 0 && requirements->magic == 0;
+    if (!is_zeroed && (requirements->magic != NCCL_API_MAGIC || requirements->size != sizeof *requirements))
+      throw host::invalid_argument(
+          "ncclDevCommCreate: requirements without NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER, or zeros");
+    nccl::refuse_network(*requirements);
+  });
+  if (valid != ncclSuccess) return valid;
+  return nccl::submit(comm, [comm, outDevComm, asked = *requirements] {
+    host::communicator& ranks = comm->get();
+    devcomm::requirements needs = ranks.requirements();
+    ncclDevComm made{};
+    const auto barriers = [&](int count) {
+      const lsa::barrier_handle added = needs.add(lsa::barriers{ranks.lsa(), static_cast<std::uint32_t>(count)});
+      return ncclLsaBarrierHandle{nccl::handle_of(added.offset), count};
+    };
+    made.lsaBarrier = barriers(asked.lsaBarrierCount);
+    made.hybridLsaBarrier = barriers(asked.barrierCount);
+    for (auto* node = asked.resourceRequirementsList; node != nullptr; node = node->next) {
+      if (node->ginSignalCount != 0 || node->ginCounterCount != 0)
+        throw host::not_supported("ncclDevCommCreate: GIN is not supported yet by NCCL's names");
+      const std::uint64_t offset =
+          needs.add(node->bufferSize, std::max<std::size_t>(node->bufferAlign, 128), {nccl::own_buffer});
+      if (node->outBufferHandle != nullptr) *node->outBufferHandle = nccl::handle_of(offset);
+    }
+    host::device_communicator owner = ranks.create_device_comm(needs);
+    made.base = owner.get();
+    made.rank = ranks.rank();
+    made.nRanks = ranks.size();
+    made.lsaRank = made.base.lsa_rank();
+    made.lsaSize = made.base.lsa_size;
+    made.cyclesPerMicrosecond = nccl::cycles_per_microsecond(comm->device);
+    *outDevComm = made;
+    comm->device_comms.emplace(made.base.resources.local, std::move(owner));
+  });
+}
+
+ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const ncclDevComm_t* devComm) {
+  return nccl::guarded(comm, [&] {
+    nccl::require(comm, "ncclDevCommDestroy: the communicator");
+    nccl::require(devComm, "ncclDevCommDestroy: the device communicator");
+    if (comm->device_comms.erase(devComm->base.resources.local) == 0)
+      throw host::invalid_argument("ncclDevCommDestroy: the device communicator is not one of this communicator");
+  });
+}
+
+ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t* properties) {
+  return nccl::guarded(comm, [&] {
+    nccl::require(comm, "ncclCommQueryProperties: the communicator");
+    nccl::require(properties, "ncclCommQueryProperties: where the properties go");
+    if (properties->magic != NCCL_API_MAGIC)
+      throw host::invalid_argument("ncclCommQueryProperties: properties without NCCL_COMM_PROPERTIES_INITIALIZER");
+    const host::communicator& ranks = comm->get();
+    properties->rank = ranks.rank();
+    properties->nRanks = ranks.size();
+    properties->cudaDev = properties->nvmlDev = comm->device;
+    properties->deviceApiSupport = true;
+    properties->multimemSupport = false;
+    properties->ginType = NCCL_GIN_TYPE_NONE;
+    properties->railedGinType = NCCL_GIN_TYPE_NONE;
+    properties->nLsaTeams = ranks.size() / ranks.lsa().size;
+    properties->hostRmaSupport = false;
+  });
+}
+
+ncclResult_t ncclLsaBarrierCreateRequirement(ncclTeam_t team, int nBarriers, ncclLsaBarrierHandle_t* outHandle,
+                                             ncclDevResourceRequirements_t* outReq) {
+  return nccl::guarded(nullptr, [&] {
+    nccl::require(outHandle, "ncclLsaBarrierCreateRequirement: where the handle goes");
+    nccl::require(outReq, "ncclLsaBarrierCreateRequirement: where the requirement goes");
+    if (nBarriers < 0 || team.nRanks < 1)
+      throw host::invalid_argument("ncclLsaBarrierCreateRequirement: a number of barriers, of a team of at least 1");
+    *outReq = {};
+    outReq->bufferSize =
+        lsa::barrier_layout{static_cast<std::uint32_t>(nBarriers), static_cast<std::uint32_t>(team.nRanks)}.bytes();
+    outReq->bufferAlign = 128;
+    outReq->outBufferHandle = &outHandle->bufHandle;
+    outHandle->nBarriers = nBarriers;
+  });
+}
+
+ncclResult_t ncclGetLsaDevicePointer(ncclWindow_t window, size_t offset, int lsaRank, void** outPtr) {
+  return nccl::guarded(nullptr, [&] {
+    nccl::require(outPtr, "ncclGetLsaDevicePointer: where the address goes");
+    const devcomm::window& of = nccl::find_window(window).get();
+    if (lsaRank < 0 || lsaRank >= of.lsa_size || offset > of.bytes)
+      throw host::invalid_argument("ncclGetLsaDevicePointer: there is no such member of the LSA team, or byte");
+    *outPtr = nccl::address_on(of, lsaRank, offset);
+  });
+}
+
+ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void** outPtr) {
+  return nccl::guarded(nullptr, [&] {
+    nccl::require(outPtr, "ncclGetPeerDevicePointer: where the address goes");
+    const devcomm::window& of = nccl::find_window(window).get();
+    const int member = peer - of.lsa_first;
+    *outPtr = member < 0 || member >= of.lsa_size || offset > of.bytes ? nullptr : nccl::address_on(of, member, offset);
+  });
+}
+
+ncclTeam_t ncclTeamWorld(ncclComm_t comm) { return {comm->get().size(), comm->get().rank(), 1}; }
+ncclTeam_t ncclTeamLsa(ncclComm_t comm) { return {comm->get().lsa().size, comm->get().lsa().rank, 1}; }
+ncclTeam_t ncclTeamRail(ncclComm_t comm) {
+  const int inside = comm->get().lsa().size;
+  return {comm->get().size() / inside, comm->get().rank() / inside, inside};
+}
+int ncclTeamRankToWorld(ncclComm_t comm, ncclTeam_t team, int rank) {
+  return comm->get().rank() + (rank - team.rank) * team.stride;
+}
+int ncclTeamRankToLsa(ncclComm_t comm, ncclTeam_t team, int rank) {
+  return comm->get().lsa().rank + (rank - team.rank) * team.stride;
+}

@@ -1,0 +1,161 @@
+// Results, groups, and the texts of errors.
+#include "state.hpp"
+
+#include <devcomm/host/error.hpp>
+
+#include <exception>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace devcomm::nccl {
+namespace {
+
+struct last_error {
+  ncclResult_t result = ncclSuccess;
+  std::string text;
+};
+thread_local last_error last_of_thread;
+
+ncclResult_t result_of(const std::exception& error) {
+  if (dynamic_cast<const host::invalid_argument*>(&error) != nullptr) return ncclInvalidArgument;
+  if (dynamic_cast<const host::not_supported*>(&error) != nullptr) return ncclInvalidUsage;
+  if (dynamic_cast<const host::timeout_error*>(&error) != nullptr) return ncclTimeout;
+  if (dynamic_cast<const host::remote_error*>(&error) != nullptr) return ncclRemoteError;
+  if (dynamic_cast<const host::kernel_error*>(&error) != nullptr) return ncclRemoteError;
+  if (dynamic_cast<const host::system_error*>(&error) != nullptr) return ncclSystemError;
+  if (dynamic_cast<const cuda_error*>(&error) != nullptr) return ncclUnhandledCudaError;
+  return ncclInternalError;
+}
+
+/// Makes a device current for a scope.
+class on_device {
+ public:
+  explicit on_device(int device) {
+    check_cuda(cudaGetDevice(&before_), "cudaGetDevice");
+    check_cuda(cudaSetDevice(device), "cudaSetDevice");
+  }
+  on_device(const on_device&) = delete;
+  on_device& operator=(const on_device&) = delete;
+  ~on_device() { cudaSetDevice(before_); }
+
+ private:
+  int before_ = 0;
+};
+
+ncclResult_t run(ncclComm_t comm, const std::function<void()>& body) {
+  return guarded(comm, [&] {
+    const on_device current(comm->device);
+    body();
+  });
+}
+
+/// What one thread has put off until its group ends.
+struct group_of_calls {
+  int depth = 0;
+  std::vector<std::pair<ncclComm_t, std::vector<std::function<void()>>>> calls;
+};
+thread_local group_of_calls group;
+
+}  // namespace
+
+ncclResult_t guarded(ncclComm_t comm, const std::function<void()>& body) {
+  try {
+    body();
+    return ncclSuccess;
+  } catch (const std::exception& error) {
+    last_of_thread = {result_of(error), error.what()};
+    if (comm != nullptr) comm->error = error.what();
+    return last_of_thread.result;
+  }
+}
+
+ncclResult_t submit(ncclComm_t comm, const std::function<void()>& body) {
+  if (group.depth == 0) return run(comm, body);
+  for (auto& [of, calls] : group.calls) {
+    if (of != comm) continue;
+    calls.push_back(body);
+    return ncclSuccess;
+  }
+  group.calls.push_back({comm, {body}});
+  return ncclSuccess;
+}
+
+void require(const void* given, const char* what) {
+  if (given == nullptr) throw host::invalid_argument(std::string(what) + " is null");
+}
+
+}  // namespace devcomm::nccl
+
+using namespace devcomm;
+
+devcomm::host::communicator& ncclComm::get() {
+  if (!ranks)
+    throw host::invalid_argument("the communicator is not ready: its group has not ended, or making it failed");
+  return *ranks;
+}
+
+ncclResult_t ncclGroupStart() {
+  ++nccl::group.depth;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+  const ncclResult_t begun = nccl::guarded(nullptr, [] {
+    if (nccl::group.depth == 0) throw host::invalid_argument("ncclGroupEnd without ncclGroupStart");
+  });
+  if (begun != ncclSuccess || --nccl::group.depth > 0) return begun;
+  const auto calls = std::exchange(nccl::group.calls, {});
+  std::vector<nccl::last_error> outcomes(calls.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < calls.size(); ++i)
+    threads.emplace_back([&, i] {
+      for (const auto& body : calls[i].second) {
+        if (nccl::run(calls[i].first, body) == ncclSuccess) continue;
+        outcomes[i] = nccl::last_of_thread;
+        return;
+      }
+    });
+  for (auto& each : threads) each.join();
+  for (const auto& outcome : outcomes) {
+    if (outcome.result == ncclSuccess) continue;
+    nccl::last_of_thread = outcome;
+    return outcome.result;
+  }
+  return ncclSuccess;
+}
+
+const char* ncclGetErrorString(ncclResult_t result) {
+  if (result != ncclSuccess && result == nccl::last_of_thread.result) return nccl::last_of_thread.text.c_str();
+  switch (result) {
+    case ncclSuccess: return "no error";
+    case ncclUnhandledCudaError: return "a call of CUDA failed";
+    case ncclSystemError: return "a call of the operating system failed";
+    case ncclInternalError: return "internal error";
+    case ncclInvalidArgument: return "invalid argument";
+    case ncclInvalidUsage: return "not supported here";
+    case ncclRemoteError: return "another rank failed, or a kernel waited for one in vain";
+    case ncclInProgress: return "in progress";
+    case ncclTimeout: return "a rank did not come in time";
+    default: return "unknown result";
+  }
+}
+
+const char* ncclGetLastError(ncclComm_t comm) {
+  return comm != nullptr ? comm->error.c_str() : nccl::last_of_thread.text.c_str();
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
+  return nccl::guarded(nullptr, [&] {
+    nccl::require(comm, "ncclCommGetAsyncError: the communicator");
+    nccl::require(asyncError, "ncclCommGetAsyncError: where the result goes");
+    *asyncError = nccl::guarded(comm, [&] { comm->get().check(); });
+  });
+}
+
+ncclResult_t ncclGetVersion(int* version) {
+  return nccl::guarded(nullptr, [&] {
+    nccl::require(version, "ncclGetVersion: where the version goes");
+    *version = NCCL_VERSION_CODE;
+  });
+}
