@@ -8,7 +8,7 @@ set(DEVCOMM_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/devcomm")
 
 set_target_properties(devcomm PROPERTIES EXPORT_NAME devcomm)
 set(installed_targets devcomm)
-foreach(part IN ITEMS host_core host simulator simulator_race)
+foreach(part IN ITEMS host_core host simulator simulator_race nccl nccl_cuda nccl_simulator)
   if(TARGET devcomm_${part})
     set_target_properties(devcomm_${part} PROPERTIES EXPORT_NAME ${part})
     list(APPEND installed_targets devcomm_${part})
@@ -38,6 +38,8 @@ if(TARGET devcomm_host_core)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/host/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
     FILES_MATCHING PATTERN "*.hpp")
 endif()
+# Apart, as they take the place of NCCL's own.
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/compat/nccl/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/devcomm/nccl")
 if(TARGET devcomm_shrink)
   install(TARGETS devcomm_shrink RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()

@@ -55,6 +55,7 @@ class BuildOptions:
         self.modes = []  # plain, race, address, explore
         self.arch = 90
         self.volatile = "relaxed"
+        self.nccl = False
         self.cccl = None
         self.verbose = False
 
@@ -97,7 +98,7 @@ class Builder:
         self.polls = False
         self.has_macros = False
         key = [version, self.compiler, [str(pathlib.Path(s).resolve()) for s in options.sources], options.compiler,
-               [str(f) for f in options.folders], options.linker, options.standard, options.arch, options.volatile,
+               [str(f) for f in options.folders], options.linker, options.standard, options.arch, options.volatile, options.nccl,
                str(self.cccl), installation.stamp(), os.getcwd()]  # fmt: skip
         self.folder = cache / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
         self.cub = cache / hashlib.sha256(json.dumps([str(self.cccl), installation.stamp()]).encode()).hexdigest()[:16]
@@ -180,6 +181,7 @@ class Builder:
             if not is_of_toolkit(folder):
                 words += ["-I", f"{self.folder}/overlay{folder}"] if is_kernel else []
                 words += ["-I", str(folder)]
+        words += ["-isystem", str(i.include / "devcomm/nccl")] if o.nccl else []
         words += ["-isystem", str(i.shim), "-isystem", str(i.include)]
         if self.cccl:
             words += ["-isystem", str(self.cub), "-isystem", str(self.cccl)]
@@ -225,7 +227,7 @@ class Builder:
 
     def link(self, mode, program, objects):
         i = self.installation
-        parts = ["simulator", "host_core"]
+        parts = [*(["nccl_simulator"] if self.options.nccl else []), "simulator", "host_core"]
         wanted = ["_ZN7devcomm4host6detail15current_backendEv"]
         if mode in ("race", "explore"):
             parts.insert(0, "simulator_race")

@@ -24,6 +24,7 @@ how the program is understood
   --volatile KIND       accesses to volatile are relaxed atomics, as PTX has them, or plain (relaxed)
   --fails-with REGEX    a run whose output matches has failed, whatever its exit status
   --cccl DIR            CCCL's headers (those of a CUDA toolkit, where there is one)
+  --nccl                a program for NCCL, whose <nccl.h> and <nccl_device.h> are devcomm's
 what is written
   --json FILE           all results; docs/devcomm_simulate.md has the schema
   --verbose             the compiler's commands, and the output of all runs
@@ -108,8 +109,8 @@ class Options(BuildOptions):
                 sys.exit(0)
             if word in ("--plain", "--race", "--address", "--explore"):
                 self.modes.append(word[2:])
-            elif word == "--verbose":
-                self.verbose = True
+            elif word in ("--verbose", "--nccl"):
+                setattr(self, word[2:], True)
             elif option in ("--ranks", "--hosts", "--seeds", "--seed", "--schedule", "--replay", "--timeout", "--jobs",
                             "--arch", "--volatile", "--fails-with", "--cccl", "--json"):
                 self.set(option, given if equals else next_value(option))
@@ -304,6 +305,7 @@ def repeat_command(options, run):
     words += ["--arch", f"sm_{options.arch}"] if options.arch != defaults.arch else []
     words += ["--fails-with", options.fails_with.pattern] if options.fails_with else []
     words += ["--cccl", str(options.cccl)] if options.cccl else []
+    words += ["--nccl"] if options.nccl else []
     words += ["--", *options.arguments] if options.arguments else []
     return shlex.join(words)
 

@@ -43,9 +43,9 @@ ncclResult_t make(ncclComm_t* out, int rank, int nranks, const ncclConfig_t* con
       throw host::not_supported("communicators that do not block are not supported: set ncclConfig_t::blocking to 1");
   });
   if (valid != ncclSuccess) return valid;
-  auto* const made = new ncclComm;
-  made->device = device;
-  *out = made;
+  auto begun = std::make_unique<ncclComm>();
+  begun->device = device;
+  const ncclComm_t made = *out = adopt(std::move(begun));
   return submit(made, [made, out, device, ranks] {
     try {
       host::communicator_options options;
@@ -53,7 +53,7 @@ ncclResult_t make(ncclComm_t* out, int rank, int nranks, const ncclConfig_t* con
       made->ranks.emplace(ranks(), options);
     } catch (...) {
       *out = nullptr;
-      delete made;
+      forget(made);
       throw;
     }
   });
@@ -71,7 +71,8 @@ std::map<ncclWindow_t, const registered_window*>& table() {
 void destroy(ncclComm_t comm) {
   comm->device_comms.clear();
   comm->windows.clear();
-  delete comm;
+  comm->ranks.reset();
+  forget(comm);
 }
 
 }  // namespace
@@ -149,8 +150,8 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t*) {
-  const ncclResult_t valid = nccl::guarded(nullptr, [&] {
-    nccl::require(comm, "ncclCommSplit: the communicator");
+  const ncclResult_t valid = nccl::guarded(comm, [&] {
+    const auto alive = nccl::find_comm(comm, "ncclCommSplit");
     nccl::require(newcomm, "ncclCommSplit: where the new one goes");
     *newcomm = nullptr;
   });
@@ -161,14 +162,14 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
     auto made = std::make_unique<ncclComm>();
     made->device = comm->device;
     made->ranks.emplace(std::move(*part));
-    *newcomm = made.release();
+    *newcomm = nccl::adopt(std::move(made));
   });
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   return nccl::guarded(comm, [&] {
-    nccl::require(comm, "ncclCommFinalize: the communicator");
-    comm->get();
+    const auto alive = nccl::find_comm(comm, "ncclCommFinalize");
+    alive->get();
   });
 }
 
@@ -179,27 +180,29 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
-  return nccl::guarded(nullptr, [&] {
+  return nccl::submit(comm, [=] {
     comm->get().abort();
+    static_cast<void>(cudaDeviceSynchronize());  // kernels that waited have ended, and use its memory no more
+    static_cast<void>(cudaGetLastError());
     nccl::destroy(comm);
   });
 }
 
 ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
   return nccl::guarded(comm, [&] {
-    nccl::require(comm, "ncclCommCount: the communicator");
+    const auto alive = nccl::find_comm(comm, "ncclCommCount");
     *count = comm->get().size();
   });
 }
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
   return nccl::guarded(comm, [&] {
-    nccl::require(comm, "ncclCommUserRank: the communicator");
+    const auto alive = nccl::find_comm(comm, "ncclCommUserRank");
     *rank = comm->get().rank();
   });
 }
 ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
   return nccl::guarded(comm, [&] {
-    nccl::require(comm, "ncclCommCuDevice: the communicator");
+    const auto alive = nccl::find_comm(comm, "ncclCommCuDevice");
     *device = comm->device;
   });
 }
@@ -216,7 +219,7 @@ ncclResult_t ncclMemFree(void* ptr) {
 
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags) {
   const ncclResult_t valid = nccl::guarded(comm, [&] {
-    nccl::require(comm, "ncclCommWindowRegister: the communicator");
+    const auto alive = nccl::find_comm(comm, "ncclCommWindowRegister");
     nccl::require(buff, "ncclCommWindowRegister: the memory");
     nccl::require(win, "ncclCommWindowRegister: where the window goes");
     *win = nullptr;
@@ -234,7 +237,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, nc
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
   return nccl::guarded(comm, [&] {
-    nccl::require(comm, "ncclCommWindowDeregister: the communicator");
+    const auto alive = nccl::find_comm(comm, "ncclCommWindowDeregister");
     if (win != nullptr && comm->windows.erase(win) == 0)
       throw host::invalid_argument("ncclCommWindowDeregister: the window is not one of this communicator");
   });

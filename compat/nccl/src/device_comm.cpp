@@ -47,7 +47,7 @@ using namespace devcomm;
 
 ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t* requirements, ncclDevComm_t* outDevComm) {
   const ncclResult_t valid = nccl::guarded(comm, [&] {
-    nccl::require(comm, "ncclDevCommCreate: the communicator");
+    const auto alive = nccl::find_comm(comm, "ncclDevCommCreate");
     nccl::require(requirements, "ncclDevCommCreate: the requirements");
     nccl::require(outDevComm, "ncclDevCommCreate: where the device communicator goes");
     const bool is_zeroed = requirements->size == 0 && requirements->magic == 0;
@@ -88,7 +88,7 @@ ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t*
 
 ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const ncclDevComm_t* devComm) {
   return nccl::guarded(comm, [&] {
-    nccl::require(comm, "ncclDevCommDestroy: the communicator");
+    const auto alive = nccl::find_comm(comm, "ncclDevCommDestroy");
     nccl::require(devComm, "ncclDevCommDestroy: the device communicator");
     if (comm->device_comms.erase(devComm->base.resources.local) == 0)
       throw host::invalid_argument("ncclDevCommDestroy: the device communicator is not one of this communicator");
@@ -97,7 +97,7 @@ ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const ncclDevComm_t* devComm) {
 
 ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t* properties) {
   return nccl::guarded(comm, [&] {
-    nccl::require(comm, "ncclCommQueryProperties: the communicator");
+    const auto alive = nccl::find_comm(comm, "ncclCommQueryProperties");
     nccl::require(properties, "ncclCommQueryProperties: where the properties go");
     if (properties->magic != NCCL_API_MAGIC)
       throw host::invalid_argument("ncclCommQueryProperties: properties without NCCL_COMM_PROPERTIES_INITIALIZER");

@@ -4,6 +4,7 @@
 #include <devcomm/host/error.hpp>
 
 #include <exception>
+#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -44,10 +45,26 @@ class on_device {
 };
 
 ncclResult_t run(ncclComm_t comm, const std::function<void()>& body) {
+  std::shared_ptr<ncclComm> alive;  // also after `body` has destroyed it
   return guarded(comm, [&] {
-    const on_device current(comm->device);
+    alive = find_comm(comm, "a call of a group");
+    const on_device current(alive->device);
     body();
   });
+}
+
+std::mutex& handles_guard() {
+  static std::mutex guard;
+  return guard;
+}
+std::map<ncclComm_t, std::shared_ptr<ncclComm>>& handles() {
+  static std::map<ncclComm_t, std::shared_ptr<ncclComm>> all;
+  return all;
+}
+std::shared_ptr<ncclComm> look_up(ncclComm_t handle) {
+  const std::lock_guard lock(handles_guard());
+  const auto found = handles().find(handle);
+  return found == handles().end() ? nullptr : found->second;
 }
 
 /// What one thread has put off until its group ends.
@@ -59,13 +76,36 @@ thread_local group_of_calls group;
 
 }  // namespace
 
+ncclComm_t adopt(std::unique_ptr<ncclComm> made) {
+  const std::lock_guard lock(handles_guard());
+  const std::shared_ptr<ncclComm> shared = std::move(made);
+  handles()[shared.get()] = shared;
+  return shared.get();
+}
+std::shared_ptr<ncclComm> find_comm(ncclComm_t handle, const char* call) {
+  std::shared_ptr<ncclComm> found = look_up(handle);
+  if (!found) {
+    throw host::invalid_argument(std::string(call) + ": the communicator is " +
+                                 (handle == nullptr ? "null" : "none that there is: it has been destroyed"));
+  }
+  return found;
+}
+void forget(ncclComm_t handle) {
+  std::shared_ptr<ncclComm> last;  // destroyed without the lock
+  const std::lock_guard lock(handles_guard());
+  const auto found = handles().find(handle);
+  if (found == handles().end()) return;
+  last = std::move(found->second);
+  handles().erase(found);
+}
+
 ncclResult_t guarded(ncclComm_t comm, const std::function<void()>& body) {
   try {
     body();
     return ncclSuccess;
   } catch (const std::exception& error) {
     last_of_thread = {result_of(error), error.what()};
-    if (comm != nullptr) comm->error = error.what();
+    if (const auto alive = look_up(comm)) alive->error = error.what();
     return last_of_thread.result;
   }
 }
@@ -142,12 +182,13 @@ const char* ncclGetErrorString(ncclResult_t result) {
 }
 
 const char* ncclGetLastError(ncclComm_t comm) {
-  return comm != nullptr ? comm->error.c_str() : nccl::last_of_thread.text.c_str();
+  const auto of = nccl::look_up(comm);
+  return of ? of->error.c_str() : nccl::last_of_thread.text.c_str();
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
   return nccl::guarded(nullptr, [&] {
-    nccl::require(comm, "ncclCommGetAsyncError: the communicator");
+    const auto alive = nccl::find_comm(comm, "ncclCommGetAsyncError");
     nccl::require(asyncError, "ncclCommGetAsyncError: where the result goes");
     *asyncError = nccl::guarded(comm, [&] { comm->get().check(); });
   });

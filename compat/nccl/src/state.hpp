@@ -37,6 +37,12 @@ class registered_window {
 /// The window of a handle. Throws `host::invalid_argument` where there is none.
 const registered_window& find_window(ncclWindow_t handle);
 
+/// Communicators that have handles. `find_comm` keeps one while it is used, and throws `host::invalid_argument` that
+/// names the call where there is none.
+ncclComm_t adopt(std::unique_ptr<ncclComm> made);
+std::shared_ptr<ncclComm> find_comm(ncclComm_t handle, const char* call);
+void forget(ncclComm_t handle);
+
 /// Calls `body`; turns an exception into NCCL's result, and keeps its text for `ncclGetLastError`, of `comm` too where it
 /// is not null.
 ncclResult_t guarded(ncclComm_t comm, const std::function<void()>& body);
