@@ -1,5 +1,5 @@
-/// NCCL's names, each by what it promises: communicators and groups, windows, teams, groups of threads, pointers, barriers
-/// of the LSA team; and how wrong calls end.
+/// NCCL's names, each by what it promises: communicators and groups, windows, teams, groups of threads, pointers,
+/// barriers of the LSA team; and how wrong calls end.
 #include <nccl_device.h>
 
 #ifdef DEVCOMM_SIMULATOR
@@ -18,6 +18,9 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+// Of another unit.
+__global__ void count_ranks(ncclDevComm comm, int* counted);
 
 namespace {
 
@@ -82,9 +85,7 @@ ncclDevComm device_comm(ncclComm_t comm, int barriers, ncclDevResourceRequiremen
   ok(ncclDevCommCreate(comm, &asked, &made));
   return made;
 }
-devcomm::launch_config one_block(unsigned threads = 64) {
-  return {.block = threads, .stream = cudaStreamPerThread};
-}
+devcomm::launch_config one_block(unsigned threads = 64) { return {.block = threads, .stream = cudaStreamPerThread}; }
 void finish() { ok(cudaStreamSynchronize(cudaStreamPerThread)); }
 
 // --- pointers ---
@@ -207,7 +208,8 @@ namespace {
 
 /// Rounds of storing to the next rank and reading what came, by one barrier with each order that allows it.
 template <class Coop>
-__global__ void pass_around(ncclWindow_t window, ncclDevComm comm, ncclTeam team, ncclLsaBarrierHandle handle, int* wrong) {
+__global__ void pass_around(ncclWindow_t window, ncclDevComm comm, ncclTeam team, ncclLsaBarrierHandle handle,
+                            int* wrong) {
   const Coop coop;
   ncclLsaBarrierSession<Coop> barrier(coop, comm, team, handle, 1);
   const std::size_t place = sizeof(int) * threadIdx.x;
@@ -237,8 +239,8 @@ TEST_CASE("a barrier of the LSA team, and of a part of it, orders what ranks sto
     ncclDevResourceRequirements_t node{};
     ok(ncclLsaBarrierCreateRequirement(pairs, 2, &of_pairs, &node));
     const ncclDevComm device = device_comm(comm, 2, &node);
-    devcomm::launch(pass_around<ncclCoopCta>, one_block(), memory.window, device, ncclTeamLsa(device), device.lsaBarrier,
-                    wrong.data);
+    devcomm::launch(pass_around<ncclCoopCta>, one_block(), memory.window, device, ncclTeamLsa(device),
+                    device.lsaBarrier, wrong.data);
     devcomm::launch(pass_around<ncclCoopWarp>, one_block(32), memory.window, device, pairs, of_pairs, wrong.data);
     finish();
     require(wrong.read(0) == 0, std::to_string(wrong.read(0)) + " wrong values");
@@ -267,7 +269,8 @@ TEST_CASE("a limit of a barrier has one outcome for the whole group, and the bar
     const buffer<int> results(comm, 64);
     const ncclDevComm device = device_comm(comm, 1);
     if (rank == 0) {
-      devcomm::launch(wait_in_vain, one_block(), device, results.data, std::uint64_t{device.cyclesPerMicrosecond} * 200);
+      devcomm::launch(wait_in_vain, one_block(), device, results.data,
+                      std::uint64_t{device.cyclesPerMicrosecond} * 200);
     } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
@@ -338,6 +341,17 @@ TEST_CASE("parts of the resource window lie where their handles say, apart from 
     devcomm::launch(use_buffer, one_block(), device, second, wrong.data);
     finish();
     require(wrong.read(0) == 0, "wrong values");
+    ok(ncclDevCommDestroy(comm, &device));
+  });
+}
+
+TEST_CASE("several units of one program include the headers") {
+  on_ranks(2, [](ncclComm_t comm, int) {
+    const ncclDevComm device = device_comm(comm, 1);
+    const buffer<int> counted(comm, 1);
+    devcomm::launch(count_ranks, one_block(32), device, counted.data);
+    finish();
+    require(counted.read(0) == 2, "ranks of the LSA team");
     ok(ncclDevCommDestroy(comm, &device));
   });
 }

@@ -293,6 +293,14 @@ expect("volatile as relaxed", 0, ["2 passed"], simulate("--race", "--ranks", "1"
 expect("volatile as plain", 4, ["data race"],
        simulate("--race", "--ranks", "1", "--seeds", "2", "--volatile", "plain", source="poll.cu"))
 
+# Programs for NCCL, outside of the project; and one whose last barrier does not release.
+shutil.copytree(pathlib.Path(os.environ["SOURCE_DIR"]) / "tests/nccl/programs", WORK / "nccl", dirs_exist_ok=True)
+for program in sorted((WORK / "nccl").glob("*.cu")):
+    expect(program.name, 0, ["8 passed"], simulate("--nccl", "--seeds", "2", source=f"nccl/{program.name}"))
+text = (WORK / "nccl/lsa_all_reduce.cu").read_text()
+write("nccl/weak.cu", text.replace("cuda::memory_order_release", "cuda::memory_order_relaxed"))
+expect("a relaxed barrier", 4, ["data race"], simulate("--nccl", "--race", "--ranks", "2", "--seeds", "4", source="nccl/weak.cu"))
+
 # Wrong command lines say what to do.
 for words, text in ((["--ranks", "two"], "--ranks takes a whole number from 1"), (["--sedes", "3"], "unknown option '--sedes'"),
                     (["-I", "nowhere"], "no such folder"), (["--schedule", "best"], "--schedule takes one of random, pct"),

@@ -1,5 +1,5 @@
-// The sum of all ranks' rows, normalized: each rank takes some of the rows, and stores them to all. Two launches, each of
-// which may find the other ranks behind.
+// The sum of all ranks' rows, normalized: each rank takes some of the rows, and stores them to all. Two launches, each
+// of which may find the other ranks behind.
 #include "ranks.h"
 
 #include <nccl_device.h>
@@ -24,7 +24,8 @@ __global__ void rms_norm(ncclWindow_t in, ncclWindow_t out, int row_count, int l
     const std::size_t at = std::size_t{sizeof(float)} * row * length;
     for (int i = threadIdx.x; i < length; i += blockDim.x) {
       float sum = 0;
-      for (int peer = 0; peer < comm.lsaSize; ++peer) sum += static_cast<const float*>(ncclGetLsaPointer(in, at, peer))[i];
+      for (int peer = 0; peer < comm.lsaSize; ++peer)
+        sum += static_cast<const float*>(ncclGetLsaPointer(in, at, peer))[i];
       static_cast<float*>(ncclGetLocalPointer(out, at))[i] = sum;
       part += sum * sum;
     }

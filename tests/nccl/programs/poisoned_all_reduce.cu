@@ -1,5 +1,5 @@
-// An all-reduce of small vectors in one trip without a barrier: receivers poll for elements that are no longer poison, and
-// poison them again. Two buffers in turn: who writes to one has seen what its owner sent after poisoning it.
+// An all-reduce of small vectors in one trip without a barrier: receivers poll for elements that are no longer poison,
+// and poison them again. Two buffers in turn: who writes to one has seen what its owner sent after poisoning it.
 #include "ranks.h"
 
 #include <nccl_device.h>

@@ -10,21 +10,21 @@
 #include <thread>
 #include <vector>
 
-#define CHECK_CUDA(call)                                                                             \
-  do {                                                                                               \
-    const cudaError_t result = (call);                                                               \
-    if (result != cudaSuccess) {                                                                     \
-      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(result));           \
-      std::exit(1);                                                                                  \
-    }                                                                                                \
+#define CHECK_CUDA(call)                                                                   \
+  do {                                                                                     \
+    const cudaError_t result = (call);                                                     \
+    if (result != cudaSuccess) {                                                           \
+      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(result)); \
+      std::exit(1);                                                                        \
+    }                                                                                      \
   } while (0)
-#define CHECK_NCCL(call)                                                                             \
-  do {                                                                                               \
-    const ncclResult_t result = (call);                                                              \
-    if (result != ncclSuccess) {                                                                     \
-      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, ncclGetErrorString(result));           \
-      std::exit(1);                                                                                  \
-    }                                                                                                \
+#define CHECK_NCCL(call)                                                                   \
+  do {                                                                                     \
+    const ncclResult_t result = (call);                                                    \
+    if (result != ncclSuccess) {                                                           \
+      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, ncclGetErrorString(result)); \
+      std::exit(1);                                                                        \
+    }                                                                                      \
   } while (0)
 
 /// Memory of a rank with a window.

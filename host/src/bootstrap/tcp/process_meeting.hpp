@@ -1,5 +1,6 @@
 /// \file process_meeting.hpp
-/// Says to race detectors what a round orders among ranks that are threads of one process: they see locks, and no sockets.
+/// Says to race detectors what a round orders among ranks that are threads of one process: they see locks, and no
+/// sockets.
 #pragma once
 
 #include "bootstrap/tcp/reserved_port.hpp"
