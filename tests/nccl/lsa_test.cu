@@ -320,6 +320,8 @@ __global__ void use_buffer(ncclDevComm comm, ncclDevResourceHandle_t handle, int
   const auto* const mine = static_cast<const int*>(ncclGetResourceBufferLocalPointer(comm, handle));
   if (mine[threadIdx.x] != (comm.rank + comm.nRanks - 1) % comm.nRanks) atomicAdd(wrong, 1);
   if (ncclGetResourceBufferPeerPointer(comm, handle, ncclTeamWorld(comm), next) != theirs) atomicAdd(wrong, 1);
+  const ncclSymPtr<int> symmetric = ncclGetResourceBuffer(comm, handle);
+  if (symmetric.lsaPtr(next) != theirs || symmetric.localPtr() != mine) atomicAdd(wrong, 1);
 }
 
 }  // namespace
@@ -342,6 +344,76 @@ TEST_CASE("parts of the resource window lie where their handles say, apart from 
     finish();
     require(wrong.read(0) == 0, "wrong values");
     ok(ncclDevCommDestroy(comm, &device));
+  });
+}
+
+namespace {
+
+/// Every way to sum and copy, each to a row of its own: rows of `count` floats.
+__global__ void move_data(ncclWindow_t in, ncclWindow_t out, int count, ncclDevComm comm, int* wrong) {
+  const ncclCoopCta cta;
+  const ncclTeam lsa = ncclTeamLsa(comm);
+  const ncclSymPtr<float> source(in);
+  const ncclSymPtr<float> rows(out);
+  ncclLsaBarrierSession<ncclCoopCta> barrier(cta, comm, ncclTeamTagLsa(), 0);
+  barrier.sync(cta, cuda::memory_order_relaxed);
+  const auto peers = [&](int i) { return source.lsaPtr(i); };
+  const auto row = [&](int i) { return (rows + i * count).localPtr(); };
+  ncclLsaReduceSum<float>(cta, peers, lsa.nRanks, row(0), count);
+  ncclLsaReduceSum<float>(cta, source, row(1), count, lsa);
+  ncclLsaReduceSum<float>(cta, in, 0, row(2), count, comm);
+  ncclLsaReduceLsaCopy<float>(cta, peers, lsa.nRanks, row, 0, devcomm::sum{}, count);
+  ncclLsaReduceLsaCopy<float>(
+      cta, peers, lsa.nRanks, [&](int i) { return row(3 + i); }, 1, devcomm::maximum{}, count);
+  // From here on each rank writes to all: a part of its own.
+  const int part = (count + lsa.nRanks - 1) / lsa.nRanks, first = lsa.rank * part;
+  const int size = first + part < count ? part : count - first;
+  ncclLsaReduceSumCopy<float>(cta, source + first, rows + (4 * count + first), size, comm);
+  ncclLsaReduceSumCopy<float>(cta, in, sizeof(float) * first, out, sizeof(float) * (5 * count + first), size, lsa);
+  ncclLsaCopy<float>(cta, source.localPtr() + first, rows + (6 * count + first), size, comm);
+  ncclLsaCopy<float>(cta, source.localPtr() + first, out, sizeof(float) * (7 * count + first), size, lsa);
+  ncclLocalReduceSum<float>(cta, 2, source.localPtr(), 0, row(8), count);
+  ncclLocalCopy<float>(cta, source.localPtr(), 2, row(9), count, count);
+  ncclLocalReduceSumCopy<float>(cta, 3, source.localPtr(), 0, 1, row(11), 0, count);
+  barrier.sync(cta, cuda::memory_order_acq_rel);
+  if (ncclFindWindow(cta, comm, row(3)) != out || ncclFindWindow(cta, comm, source.localPtr()) != in ||
+      ncclFindWindow(cta, comm, wrong + 4096) != nullptr)
+    atomicAdd(wrong, 1);
+}
+
+}  // namespace
+
+TEST_CASE("sums and copies over the LSA team, and inside a rank") {
+  static constexpr int count = 101;
+  on_ranks(3, [](ncclComm_t comm, int rank) {
+    const buffer<float> in(comm, count), out(comm, 12 * count);
+    int* wrong = nullptr;
+    ok(cudaMalloc(reinterpret_cast<void**>(&wrong), sizeof(int)));
+    ok(cudaMemset(wrong, 0, sizeof(int)));
+    std::vector<float> values(count);
+    const auto value = [](int r, int i) { return static_cast<float>((r + 1) * (i % 13)); };
+    for (int i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] = value(rank, i);
+    ok(cudaMemcpy(in.data, values.data(), count * sizeof(float), cudaMemcpyHostToDevice));
+    const ncclDevComm device = device_comm(comm, 1);
+    devcomm::launch(move_data, one_block(), in.window, out.window, count, device, wrong);
+    finish();
+    int found = 0;
+    ok(cudaMemcpy(&found, wrong, sizeof(int), cudaMemcpyDeviceToHost));
+    require(found == 0, "ncclFindWindow");
+    for (int row = 0; row < 12; ++row)
+      for (int i = 0; i < count; ++i) {
+        const int owner = i / 34;  // of the part, 34 elements each
+        const float right = row == 3                ? value(2, i)
+                            : row < 6               ? value(0, i) * 6
+                            : row == 6 || row == 7  ? value(owner, i)
+                            : row == 8              ? 2 * value(rank, i)
+                            : row == 9 || row == 10 ? value(rank, i)
+                                                    : 3 * value(rank, i);
+        require(out.read(static_cast<std::size_t>(row * count + i)) == right,
+                "row " + std::to_string(row) + ", element " + std::to_string(i));
+      }
+    ok(ncclDevCommDestroy(comm, &device));
+    ok(cudaFree(wrong));
   });
 }
 

@@ -15,7 +15,7 @@
 namespace devcomm::nccl {
 namespace {
 
-int current_device() {
+int device_of_thread() {
   int device = 0;
   check_cuda(cudaGetDevice(&device), "cudaGetDevice");
   return device;
@@ -71,6 +71,7 @@ std::map<ncclWindow_t, const registered_window*>& table() {
 void destroy(ncclComm_t comm) {
   comm->device_comms.clear();
   comm->windows.clear();
+  comm->table.reset();
   comm->ranks.reset();
   forget(comm);
 }
@@ -78,20 +79,14 @@ void destroy(ncclComm_t comm) {
 }  // namespace
 
 registered_window::registered_window(host::communicator& comm, void* user, std::size_t bytes)
-    : user_(user), memory_(comm.register_memory(user, bytes)) {
-  const ncclWindow_vidmem record{memory_.window()};
-  check_cuda(cudaMalloc(reinterpret_cast<void**>(&record_), sizeof(record)), "cudaMalloc");
-  check_cuda(cudaMemcpy(record_, &record, sizeof(record), cudaMemcpyHostToDevice), "cudaMemcpy");
+    : user_(user), memory_(comm.register_memory(user, bytes)), record_({memory_.window()}) {
   const std::lock_guard lock(table_guard());
-  table()[record_] = this;
+  table()[handle()] = this;
 }
 
 registered_window::~registered_window() {
-  {
-    const std::lock_guard lock(table_guard());
-    table().erase(record_);
-  }
-  cudaFree(record_);
+  const std::lock_guard lock(table_guard());
+  table().erase(handle());
 }
 
 const registered_window& find_window(ncclWindow_t handle) {
@@ -106,6 +101,17 @@ const registered_window& find_window(ncclWindow_t handle) {
 
 using namespace devcomm;
 
+void ncclComm::write_table() {
+  auto made = std::make_unique<ncclWindowTable>();
+  for (const auto& [handle, each] : windows)
+    made->windows[made->count++] = {static_cast<const char*>(each->user()), each->bytes(), handle};
+  if (table) {
+    table->write(*made);
+  } else {
+    table = std::make_unique<nccl::on_device<ncclWindowTable>>(*made);
+  }
+}
+
 ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) {
   return nccl::guarded(nullptr, [&] {
     nccl::require(uniqueId, "ncclGetUniqueId: where the id goes");
@@ -119,7 +125,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) {
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t* config) {
   int device = 0;
-  if (const ncclResult_t found = nccl::guarded(nullptr, [&] { device = nccl::current_device(); }); found != ncclSuccess)
+  if (const ncclResult_t found = nccl::guarded(nullptr, [&] { device = nccl::device_of_thread(); }); found != ncclSuccess)
     return found;
   commId.internal[sizeof commId.internal - 1] = '\0';
   const std::string text = commId.internal;
@@ -230,16 +236,21 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, nc
   if (valid != ncclSuccess) return valid;
   return nccl::submit(comm, [=] {
     auto made = std::make_unique<nccl::registered_window>(comm->get(), buff, size);
+    if (comm->windows.size() == ncclWindowTable::capacity)
+      throw host::not_supported("ncclCommWindowRegister: a communicator has at most 1024 windows; deregister some");
     *win = made->handle();
     comm->windows[made->handle()] = std::move(made);
+    comm->write_table();
   });
 }
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
   return nccl::guarded(comm, [&] {
     const auto alive = nccl::find_comm(comm, "ncclCommWindowDeregister");
-    if (win != nullptr && comm->windows.erase(win) == 0)
+    if (win == nullptr) return;
+    if (comm->windows.erase(win) == 0)
       throw host::invalid_argument("ncclCommWindowDeregister: the window is not one of this communicator");
+    comm->write_table();
   });
 }
 

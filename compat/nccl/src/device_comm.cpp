@@ -81,8 +81,13 @@ ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t*
     made.lsaRank = made.base.lsa_rank();
     made.lsaSize = made.base.lsa_size;
     made.cyclesPerMicrosecond = nccl::cycles_per_microsecond(comm->device);
+    if (!comm->table) comm->write_table();
+    made.windowTable = comm->table->get();
+    auto resources = std::make_unique<nccl::on_device<ncclWindow_vidmem>>(ncclWindow_vidmem{made.base.resources});
+    made.resourceWindow = resources->get();
     *outDevComm = made;
-    comm->device_comms.emplace(made.base.resources.local, std::move(owner));
+    comm->device_comms.emplace(made.base.resources.local,
+                               nccl::owned_device_comm{std::move(owner), std::move(resources)});
   });
 }
 

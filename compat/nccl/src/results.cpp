@@ -30,15 +30,15 @@ ncclResult_t result_of(const std::exception& error) {
 }
 
 /// Makes a device current for a scope.
-class on_device {
+class current_device {
  public:
-  explicit on_device(int device) {
+  explicit current_device(int device) {
     check_cuda(cudaGetDevice(&before_), "cudaGetDevice");
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
   }
-  on_device(const on_device&) = delete;
-  on_device& operator=(const on_device&) = delete;
-  ~on_device() { cudaSetDevice(before_); }
+  current_device(const current_device&) = delete;
+  current_device& operator=(const current_device&) = delete;
+  ~current_device() { cudaSetDevice(before_); }
 
  private:
   int before_ = 0;
@@ -48,7 +48,7 @@ ncclResult_t run(ncclComm_t comm, const std::function<void()>& body) {
   std::shared_ptr<ncclComm> alive;  // also after `body` has destroyed it
   return guarded(comm, [&] {
     alive = find_comm(comm, "a call of a group");
-    const on_device current(alive->device);
+    const current_device current(alive->device);
     body();
   });
 }

@@ -16,6 +16,25 @@
 
 namespace devcomm::nccl {
 
+/// A value in memory of the current device, for kernels to read.
+template <class T>
+class on_device {
+ public:
+  explicit on_device(const T& value) {
+    check_cuda(cudaMalloc(reinterpret_cast<void**>(&data_), sizeof(T)), "cudaMalloc");
+    write(value);
+  }
+  on_device(const on_device&) = delete;
+  on_device& operator=(const on_device&) = delete;
+  ~on_device() { cudaFree(data_); }
+
+  void write(const T& value) { check_cuda(cudaMemcpy(data_, &value, sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy"); }
+  [[nodiscard]] T* get() const { return data_; }
+
+ private:
+  T* data_ = nullptr;
+};
+
 /// Memory of every rank that kernels name by a handle.
 class registered_window {
  public:
@@ -24,14 +43,20 @@ class registered_window {
   registered_window& operator=(const registered_window&) = delete;
   ~registered_window();
 
-  [[nodiscard]] ncclWindow_t handle() const { return record_; }
+  [[nodiscard]] ncclWindow_t handle() const { return record_.get(); }
   [[nodiscard]] void* user() const { return user_; }
+  [[nodiscard]] std::size_t bytes() const { return memory_.bytes(); }
   [[nodiscard]] const window& get() const { return memory_.window(); }
 
  private:
   void* user_;
   host::symmetric_memory memory_;
-  ncclWindow_vidmem* record_ = nullptr;
+  on_device<ncclWindow_vidmem> record_;
+};
+
+struct owned_device_comm {
+  host::device_communicator owner;
+  std::unique_ptr<on_device<ncclWindow_vidmem>> resources;
 };
 
 /// The window of a handle. Throws `host::invalid_argument` where there is none.
@@ -60,9 +85,12 @@ struct ncclComm {
   int device = 0;
   std::optional<devcomm::host::communicator> ranks;
   std::map<ncclWindow_t, std::unique_ptr<devcomm::nccl::registered_window>> windows;
-  std::map<const char*, devcomm::host::device_communicator> device_comms;  // by where their resources are
+  std::map<const char*, devcomm::nccl::owned_device_comm> device_comms;  // by where their resources are
+  std::unique_ptr<devcomm::nccl::on_device<ncclWindowTable>> table;      // of windows
   std::string error;
 
   /// Throws where it has not been made yet, or no more.
   devcomm::host::communicator& get();
+  /// Shows kernels the windows that there are.
+  void write_table();
 };

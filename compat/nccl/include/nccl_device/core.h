@@ -66,6 +66,8 @@ struct ncclDevComm {
   struct ncclMultimemHandle lsaMultimem;
   uint32_t ginContextCount;
   uint32_t cyclesPerMicrosecond;  ///< of the clock that limits of waits are given in
+  ncclWindow_t resourceWindow;
+  const struct ncclWindowTable* windowTable;  ///< in memory of the device
 #ifdef __cplusplus
   devcomm::device_comm base;
 #else
@@ -221,6 +223,18 @@ NCCL_HOST_DEVICE_INLINE int ncclTeamRankInDifference(ncclTeam parent, ncclTeam s
 /// What a window handle points to, in memory of the device.
 struct ncclWindow_vidmem {
   devcomm::window window;
+};
+
+/// The windows of a communicator, those of no more than one range of addresses.
+struct ncclWindowTable {
+  static constexpr uint32_t capacity = 1024;
+  struct entry {
+    const char* begin;
+    uint64_t bytes;
+    ncclWindow_t window;
+  };
+  uint32_t count;
+  entry windows[capacity];
 };
 
 namespace devcomm::nccl {

@@ -98,4 +98,20 @@ struct ncclSymPtr {
   }
 };
 
+NCCL_DEVICE_INLINE ncclSymPtr<char> ncclGetResourceBuffer(const ncclDevComm& comm, ncclDevResourceHandle_t h) {
+  return {comm.resourceWindow, devcomm::nccl::offset_of(h)};
+}
+
+/// The window that has an address of this rank; null where none has.
+template <class Coop>
+NCCL_DEVICE_INLINE ncclWindow_t ncclFindWindow(Coop, const ncclDevComm& comm, const void* ptr) {
+  const ncclWindowTable& table = *comm.windowTable;
+  for (uint32_t i = 0; i < table.count; ++i) {
+    const ncclWindowTable::entry& each = table.windows[i];
+    if (static_cast<const char*>(ptr) >= each.begin && static_cast<const char*>(ptr) < each.begin + each.bytes)
+      return each.window;
+  }
+  return nullptr;
+}
+
 #endif
