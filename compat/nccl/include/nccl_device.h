@@ -11,7 +11,9 @@
 
 #include <nccl_device/core.h>
 #if defined(__CUDACC__) || defined(DEVCOMM_SIMULATOR_OF_EACH_GPU)  // files with kernels
+#  include <nccl_device/barrier.h>
 #  include <nccl_device/coop.h>
+#  include <nccl_device/gin.h>
 #  include <nccl_device/lsa_barrier.h>
 #  include <nccl_device/ptr.h>
 #  include <nccl_device/reduce_copy.h>

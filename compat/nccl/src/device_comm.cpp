@@ -1,6 +1,7 @@
 // Device communicators, and what kernels need of one.
 #include "state.hpp"
 
+#include <devcomm/gin/contexts.hpp>
 #include <devcomm/host/error.hpp>
 #include <devcomm/lsa/barriers.hpp>
 
@@ -12,15 +13,54 @@ namespace {
 /// What a resource is on all ranks, for the comparison of their requirements.
 constexpr std::uint64_t own_buffer = 0x6e63636c;
 
-void refuse_network(const ncclDevCommRequirements_t& asked) {
-  if (asked.ginForceEnable || asked.ginConnectionType != NCCL_GIN_CONNECTION_NONE || asked.ginSignalCount != 0 ||
-      asked.ginCounterCount != 0 || asked.railGinBarrierCount != 0 || asked.worldGinBarrierCount != 0)
-    throw host::not_supported("ncclDevCommCreate: GIN is not supported yet by NCCL's names; devcomm's own gin::context is");
+/// In `bufferAlign` of a requirement without a buffer: its signals are a barrier's.
+constexpr std::size_t mark_of_barriers = 0x62617272;
+
+void refuse(const ncclDevCommRequirements_t& asked) {
   if (asked.lsaMultimem || asked.teamRequirementsList != nullptr)
     throw host::not_supported("ncclDevCommCreate: multimem is not supported yet by NCCL's names; devcomm's own "
                               "multimem::ptr is");
   if (asked.lsaLLA2ABlockCount != 0 || asked.lsaLLA2ASlotCount != 0)
     throw host::not_supported("ncclDevCommCreate: LLA2A is not supported yet");
+}
+
+/// Numbers barriers, signals and counters in the order in which they are asked for.
+struct network_parts {
+  int barriers = 0;
+  int signals = 0;
+  int counters = 0;
+
+  ncclGinBarrierHandle_t add_barriers(int count) {
+    const ncclGinBarrierHandle_t made{static_cast<ncclGinSignal_t>(barriers), 0};
+    barriers += count;
+    return made;
+  }
+  void add(const ncclDevResourceRequirements_t& node, int ranks) {
+    if (node.bufferSize == 0 && node.bufferAlign == mark_of_barriers) {
+      const ncclGinBarrierHandle_t made = add_barriers(node.ginSignalCount / ranks);
+      if (node.outGinSignalStart != nullptr) *node.outGinSignalStart = made.signal0;
+      return;
+    }
+    if (node.outGinSignalStart != nullptr) *node.outGinSignalStart = static_cast<ncclGinSignal_t>(signals);
+    if (node.outGinCounterStart != nullptr) *node.outGinCounterStart = static_cast<ncclGinCounter_t>(counters);
+    signals += node.ginSignalCount;
+    counters += node.ginCounterCount;
+  }
+};
+
+/// Whether kernels may use the network. A communicator of one LSA team whose program asks for hybrid barriers alone has
+/// none.
+bool uses_network(const ncclDevCommRequirements_t& asked, const network_parts& parts, bool is_one_team) {
+  if (asked.ginForceEnable || asked.ginConnectionType != NCCL_GIN_CONNECTION_NONE) return true;
+  const bool by_counts = parts.signals != 0 || parts.counters != 0 || asked.railGinBarrierCount != 0 ||
+                         asked.worldGinBarrierCount != 0;
+  return by_counts || (asked.barrierCount != 0 && !is_one_team);
+}
+
+std::uint32_t power_of_two(int least) {
+  std::uint32_t depth = 1;
+  while (depth < static_cast<std::uint32_t>(least)) depth *= 2;
+  return depth;
 }
 
 /// Of what, in a whole window, kernels find by a handle: the offset in units of 128 bytes.
@@ -54,7 +94,7 @@ ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t*
     if (!is_zeroed && (requirements->magic != NCCL_API_MAGIC || requirements->size != sizeof *requirements))
       throw host::invalid_argument(
           "ncclDevCommCreate: requirements without NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER, or zeros");
-    nccl::refuse_network(*requirements);
+    nccl::refuse(*requirements);
   });
   if (valid != ncclSuccess) return valid;
   return nccl::submit(comm, [comm, outDevComm, asked = *requirements] {
@@ -67,12 +107,30 @@ ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t*
     };
     made.lsaBarrier = barriers(asked.lsaBarrierCount);
     made.hybridLsaBarrier = barriers(asked.barrierCount);
+    nccl::network_parts network;
+    network.signals = asked.ginSignalCount;
+    network.counters = asked.ginCounterCount;
+    made.hybridRailGinBarrier = network.add_barriers(asked.barrierCount);
+    made.hybridWorldGinBarrier = network.add_barriers(asked.barrierCount);
+    made.railGinBarrier = network.add_barriers(asked.railGinBarrierCount);
+    made.worldGinBarrier = network.add_barriers(asked.worldGinBarrierCount);
     for (auto* node = asked.resourceRequirementsList; node != nullptr; node = node->next) {
-      if (node->ginSignalCount != 0 || node->ginCounterCount != 0)
-        throw host::not_supported("ncclDevCommCreate: GIN is not supported yet by NCCL's names");
+      network.add(*node, ranks.size());
+      if (node->bufferSize == 0) continue;
       const std::uint64_t offset =
           needs.add(node->bufferSize, std::max<std::size_t>(node->bufferAlign, 128), {nccl::own_buffer});
       if (node->outBufferHandle != nullptr) *node->outBufferHandle = nccl::handle_of(offset);
+    }
+    if (nccl::uses_network(asked, network, ranks.lsa().size == ranks.size())) {
+      gin::contexts contexts{ranks.world()};
+      contexts.count = static_cast<std::uint32_t>(asked.ginContextCount > 0 ? asked.ginContextCount : 4);
+      contexts.signals = static_cast<std::uint32_t>(network.signals);
+      contexts.counters = static_cast<std::uint32_t>(network.counters);
+      contexts.barriers = static_cast<std::uint32_t>(network.barriers);
+      if (asked.ginQueueDepth > 0) contexts.depth = nccl::power_of_two(asked.ginQueueDepth);
+      made.ginShadows = needs.add_buffer<std::uint64_t>(std::uint64_t{contexts.count} * std::max(contexts.signals, 1u));
+      made.ginContexts = needs.add(contexts);
+      made.ginContextCount = contexts.count;
     }
     host::device_communicator owner = ranks.create_device_comm(needs);
     made.base = owner.get();
@@ -112,8 +170,8 @@ ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t* prop
     properties->cudaDev = properties->nvmlDev = comm->device;
     properties->deviceApiSupport = true;
     properties->multimemSupport = false;
-    properties->ginType = NCCL_GIN_TYPE_NONE;
-    properties->railedGinType = NCCL_GIN_TYPE_NONE;
+    const bool has_network = ranks.properties().network.available;
+    properties->ginType = properties->railedGinType = has_network ? NCCL_GIN_TYPE_PROXY : NCCL_GIN_TYPE_NONE;
     properties->nLsaTeams = ranks.size() / ranks.lsa().size;
     properties->hostRmaSupport = false;
   });
@@ -132,6 +190,21 @@ ncclResult_t ncclLsaBarrierCreateRequirement(ncclTeam_t team, int nBarriers, ncc
     outReq->bufferAlign = 128;
     outReq->outBufferHandle = &outHandle->bufHandle;
     outHandle->nBarriers = nBarriers;
+  });
+}
+
+ncclResult_t ncclGinBarrierCreateRequirement(ncclComm_t comm, ncclTeam_t, int nBarriers,
+                                             ncclGinBarrierHandle_t* outHandle, ncclDevResourceRequirements_t* outReq) {
+  return nccl::guarded(comm, [&] {
+    const auto alive = nccl::find_comm(comm, "ncclGinBarrierCreateRequirement");
+    nccl::require(outHandle, "ncclGinBarrierCreateRequirement: where the handle goes");
+    nccl::require(outReq, "ncclGinBarrierCreateRequirement: where the requirement goes");
+    if (nBarriers < 0) throw host::invalid_argument("ncclGinBarrierCreateRequirement: a number of barriers from 0");
+    *outReq = {};
+    outReq->bufferAlign = nccl::mark_of_barriers;
+    outReq->ginSignalCount = nBarriers * alive->get().size();
+    outReq->outGinSignalStart = &outHandle->signal0;
+    outHandle->unused = 0;
   });
 }
 

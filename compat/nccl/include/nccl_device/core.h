@@ -7,6 +7,8 @@
 
 #ifdef __cplusplus
 #  include <devcomm/device_comm.hpp>
+#  include <devcomm/gin/queue.hpp>
+#  include <devcomm/status.hpp>
 #  include <devcomm/window.hpp>
 #  if defined(__has_include) && __has_include(<cuda/atomic>)
 #    include <cuda/atomic>
@@ -68,10 +70,18 @@ struct ncclDevComm {
   uint32_t cyclesPerMicrosecond;  ///< of the clock that limits of waits are given in
   ncclWindow_t resourceWindow;
   const struct ncclWindowTable* windowTable;  ///< in memory of the device
+  struct ncclGinBarrierHandle railGinBarrier;
+  struct ncclGinBarrierHandle worldGinBarrier;
+  struct ncclGinBarrierHandle hybridRailGinBarrier;
+  struct ncclGinBarrierHandle hybridWorldGinBarrier;
 #ifdef __cplusplus
   devcomm::device_comm base;
+  devcomm::gin::context_handle ginContexts;
+  devcomm::buffer_handle<uint64_t> ginShadows;
 #else
   uint64_t base[16];
+  uint64_t ginContexts[4];
+  uint64_t ginShadows[3];
 #endif
 };
 typedef struct ncclDevComm ncclDevComm_t;
@@ -168,6 +178,8 @@ ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t*
 ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const ncclDevComm_t* devComm);
 ncclResult_t ncclLsaBarrierCreateRequirement(ncclTeam_t team, int nBarriers, ncclLsaBarrierHandle_t* outHandle,
                                              ncclDevResourceRequirements_t* outReq);
+ncclResult_t ncclGinBarrierCreateRequirement(ncclComm_t comm, ncclTeam_t team, int nBarriers,
+                                             ncclGinBarrierHandle_t* outHandle, ncclDevResourceRequirements_t* outReq);
 ncclResult_t ncclGetLsaDevicePointer(ncclWindow_t window, size_t offset, int lsaRank, void** outPtr);
 ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void** outPtr);
 #ifdef __cplusplus
@@ -245,7 +257,18 @@ DEVCOMM_HOST_DEVICE inline team within_lsa(const ncclDevComm& comm, ncclTeam par
   return {part.rank, part.nRanks, lsa.number(lsa.rank) - part.rank * part.stride, part.stride};
 }
 
+DEVCOMM_DEVICE inline nanoseconds nanoseconds_of(const ncclDevComm& comm, uint64_t cycles) {
+  return {cycles / comm.cyclesPerMicrosecond * 1000 + cycles % comm.cyclesPerMicrosecond * 1000 / comm.cyclesPerMicrosecond};
+}
+DEVCOMM_DEVICE constexpr ncclResult_t result_of(status outcome) {
+  return outcome == status::success ? ncclSuccess : outcome == status::timeout ? ncclTimeout : ncclRemoteError;
+}
+
 }  // namespace devcomm::nccl
+
+static_assert(sizeof(devcomm::device_comm) == 128 && sizeof(devcomm::gin::context_handle) == 32 &&
+                  sizeof(devcomm::buffer_handle<uint64_t>) == 24,
+              "change what C sees of ncclDevComm");
 #endif
 
 #endif

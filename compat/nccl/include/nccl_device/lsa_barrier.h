@@ -14,12 +14,6 @@ namespace devcomm::nccl {
 DEVCOMM_DEVICE constexpr bool releases(cuda::memory_order order) {
   return order != cuda::memory_order_relaxed && order != cuda::memory_order_consume && order != cuda::memory_order_acquire;
 }
-DEVCOMM_DEVICE inline nanoseconds nanoseconds_of(const ncclDevComm& comm, uint64_t cycles) {
-  return {cycles / comm.cyclesPerMicrosecond * 1000 + cycles % comm.cyclesPerMicrosecond * 1000 / comm.cyclesPerMicrosecond};
-}
-DEVCOMM_DEVICE constexpr ncclResult_t result_of(status outcome) {
-  return outcome == status::success ? ncclSuccess : outcome == status::timeout ? ncclTimeout : ncclRemoteError;
-}
 
 }  // namespace devcomm::nccl
 

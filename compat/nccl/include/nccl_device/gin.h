@@ -1,0 +1,271 @@
+/// \file gin.h
+/// One-sided operations over networks: those of gin/context.cuh.
+#ifndef DEVCOMM_NCCL_DEVICE_GIN_H_
+#define DEVCOMM_NCCL_DEVICE_GIN_H_
+
+#include <devcomm/gin/context.cuh>
+#include <nccl_device/coop.h>
+#include <nccl_device/core.h>
+#include <nccl_device/ptr.h>
+
+// --- what happens beside an operation ---
+
+struct ncclGin_None {};
+/// A strong signal says that all earlier puts of its context to the peer have arrived, a weak one that its own has.
+struct ncclGin_StrongSignalInc {
+  ncclGinSignal_t signal;
+};
+struct ncclGin_WeakSignalInc {
+  ncclGinSignal_t signal;
+};
+struct ncclGin_StrongSignalAdd {
+  ncclGinSignal_t signal;
+  uint64_t value;
+};
+struct ncclGin_WeakSignalAdd {
+  ncclGinSignal_t signal;
+  uint64_t value;
+};
+/// Those of before 2.30.5 are strong.
+struct ncclGin_SignalInc {
+  ncclGinSignal_t signal;
+};
+struct ncclGin_SignalAdd {
+  ncclGinSignal_t signal;
+  uint64_t value;
+};
+/// The operation's source may be written again.
+struct ncclGin_WeakCounterInc {
+  ncclGinCounter_t counter;
+};
+struct ncclGin_CounterInc {
+  ncclGinCounter_t counter;
+};
+
+// Hints, which change nothing.
+struct ncclGinDescriptorSmem {
+  char bytes[128];
+};
+struct ncclGin_DescriptorSmem {
+  ncclGinDescriptorSmem* descriptor;
+};
+struct ncclGin_SegmentDevice {};
+struct ncclGin_SegmentMixed {};
+struct ncclGin_SegmentHostNuma {};
+enum ncclGinOptFlags : uint32_t {
+  ncclGinOptFlagsDefault = 0,
+  ncclGinOptFlagsMaySkipCreditCheck = 1,
+  ncclGinOptFlagsAggregateRequests = 2
+};
+enum ncclGinResourceSharingMode {
+  NCCL_GIN_RESOURCE_SHARING_GPU,
+  NCCL_GIN_RESOURCE_SHARING_CTA,
+  NCCL_GIN_RESOURCE_SHARING_THREAD
+};
+#define NCCL_GIN_BACKEND_MASK_ALL 0xffffffffu
+
+typedef struct {
+  uint64_t opaque[2];
+} ncclGinRequest_t;
+
+namespace devcomm::nccl {
+
+NCCL_DEVICE_INLINE gin::no_action action_of(ncclGin_None) { return {}; }
+NCCL_DEVICE_INLINE gin::signal_add action_of(ncclGin_StrongSignalInc a) { return {a.signal, 1}; }
+NCCL_DEVICE_INLINE gin::signal_add action_of(ncclGin_StrongSignalAdd a) { return {a.signal, a.value}; }
+NCCL_DEVICE_INLINE gin::signal_add action_of(ncclGin_WeakSignalInc a) { return {a.signal, 1, gin::strength::weak}; }
+NCCL_DEVICE_INLINE gin::signal_add action_of(ncclGin_WeakSignalAdd a) { return {a.signal, a.value, gin::strength::weak}; }
+NCCL_DEVICE_INLINE gin::signal_add action_of(ncclGin_SignalInc a) { return {a.signal, 1}; }
+NCCL_DEVICE_INLINE gin::signal_add action_of(ncclGin_SignalAdd a) { return {a.signal, a.value}; }
+NCCL_DEVICE_INLINE gin::counter_increment action_of(ncclGin_WeakCounterInc a) { return {a.counter}; }
+NCCL_DEVICE_INLINE gin::counter_increment action_of(ncclGin_CounterInc a) { return {a.counter}; }
+
+}  // namespace devcomm::nccl
+
+/// One of the communicator's contexts. Any number of threads of a GPU may use one at once, whatever the sharing mode.
+template <unsigned BackendMask>
+struct ncclGin_BackendMask {
+  const ncclDevComm& comm;
+  uint32_t nConnections = 1;
+  uint32_t connectionId = 0;
+  uint32_t contextId;
+  ncclGinResourceSharingMode resourceSharingMode;
+
+  NCCL_DEVICE_INLINE ncclGin_BackendMask(const ncclDevComm& comm_, int contextIndex,
+                                         ncclGinResourceSharingMode mode = NCCL_GIN_RESOURCE_SHARING_GPU)
+      : comm(comm_), contextId(static_cast<uint32_t>(contextIndex)), resourceSharingMode(mode) {
+    DEVCOMM_ASSERT(comm.ginContexts.count != 0,
+                   "the device communicator has no GIN contexts: set ncclDevCommRequirements::ginConnectionType to "
+                   "NCCL_GIN_CONNECTION_FULL");
+  }
+
+  /// `bytes` from this rank's window to that of member `peer` of `team`.
+  template <class Remote = ncclGin_None, class Local = ncclGin_None, class Coop = ncclCoopThread,
+            class Descriptor = ncclGin_None, class Segment = ncclGin_SegmentDevice>
+  NCCL_DEVICE_INLINE void put(ncclTeam team, int peer, ncclWindow_t dstWin, size_t dstOffset, ncclWindow_t srcWin,
+                              size_t srcOffset, size_t bytes, Remote remoteAction = {}, Local localAction = {},
+                              Coop coop = {}, Descriptor = {}, cuda::thread_scope = cuda::thread_scope_thread,
+                              cuda::thread_scope = cuda::thread_scope_device, uint32_t optFlags = ncclGinOptFlagsDefault,
+                              Segment = {}) const {
+    static_cast<void>(optFlags);
+    use(coop).put(world(team, peer), devcomm::nccl::window_of(dstWin), dstOffset, devcomm::nccl::window_of(srcWin),
+                  srcOffset, bytes, devcomm::nccl::action_of(remoteAction), devcomm::nccl::action_of(localAction));
+  }
+  /// `nElts` elements.
+  template <class T, class Remote = ncclGin_None, class Local = ncclGin_None, class Coop = ncclCoopThread,
+            class Descriptor = ncclGin_None, class Segment = ncclGin_SegmentDevice>
+  NCCL_DEVICE_INLINE void put(ncclTeam team, int peer, ncclSymPtr<T> dst, ncclSymPtr<T> src, size_t nElts,
+                              Remote remoteAction = {}, Local localAction = {}, Coop coop = {}, Descriptor descriptor = {},
+                              cuda::thread_scope given = cuda::thread_scope_thread,
+                              cuda::thread_scope required = cuda::thread_scope_device,
+                              uint32_t optFlags = ncclGinOptFlagsDefault, Segment segment = {}) const {
+    put(team, peer, dst.window, dst.offset, src.window, src.offset, nElts * sizeof(T), remoteAction, localAction, coop,
+        descriptor, given, required, optFlags, segment);
+  }
+  /// One element of at most 8 bytes: that of thread 0 of the group.
+  template <class T, class Remote = ncclGin_None, class Coop = ncclCoopThread, class Descriptor = ncclGin_None>
+  NCCL_DEVICE_INLINE void putValue(ncclTeam team, int peer, ncclWindow_t dstWin, size_t dstOffset, T value,
+                                   Remote remoteAction = {}, Coop coop = {}, Descriptor = {},
+                                   cuda::thread_scope = cuda::thread_scope_thread,
+                                   cuda::thread_scope = cuda::thread_scope_device,
+                                   uint32_t optFlags = ncclGinOptFlagsDefault) const {
+    static_cast<void>(optFlags);
+    use(coop).put_value(world(team, peer), devcomm::sym_ptr<T>{devcomm::nccl::window_of(dstWin), dstOffset}, value,
+                        devcomm::nccl::action_of(remoteAction));
+  }
+  template <class T, class Remote = ncclGin_None, class Coop = ncclCoopThread, class Descriptor = ncclGin_None>
+  NCCL_DEVICE_INLINE void putValue(ncclTeam team, int peer, ncclSymPtr<T> dst, T value, Remote remoteAction = {},
+                                   Coop coop = {}, Descriptor descriptor = {},
+                                   cuda::thread_scope given = cuda::thread_scope_thread,
+                                   cuda::thread_scope required = cuda::thread_scope_device,
+                                   uint32_t optFlags = ncclGinOptFlagsDefault) const {
+    putValue(team, peer, dst.window, dst.offset, value, remoteAction, coop, descriptor, given, required, optFlags);
+  }
+  /// `bytes` from the peer's window to this rank's; they may be read after a flush.
+  template <class Coop = ncclCoopThread, class Descriptor = ncclGin_None, class Segment = ncclGin_SegmentDevice>
+  NCCL_DEVICE_INLINE void get(ncclTeam team, int peer, ncclWindow_t remoteWin, size_t remoteOffset, ncclWindow_t localWin,
+                              size_t localOffset, size_t bytes, Coop coop = {}, Descriptor = {},
+                              uint32_t optFlags = ncclGinOptFlagsDefault, Segment = {}) const {
+    static_cast<void>(optFlags);
+    use(coop).get(world(team, peer), devcomm::sym_ptr<char>{devcomm::nccl::window_of(localWin), localOffset},
+                  devcomm::sym_ptr<char>{devcomm::nccl::window_of(remoteWin), remoteOffset}, bytes);
+  }
+  /// An action without data.
+  template <class Remote, class Coop = ncclCoopThread, class Descriptor = ncclGin_None>
+  NCCL_DEVICE_INLINE void signal(ncclTeam team, int peer, Remote remoteAction, Coop coop = {}, Descriptor = {},
+                                 cuda::thread_scope = cuda::thread_scope_thread,
+                                 cuda::thread_scope = cuda::thread_scope_device,
+                                 uint32_t optFlags = ncclGinOptFlagsDefault) const {
+    static_cast<void>(optFlags);
+    use(coop).signal(world(team, peer), devcomm::nccl::action_of(remoteAction));
+  }
+
+  /// What was posted to the context before, by anybody, is complete on this rank.
+  template <class Coop, class Descriptor = ncclGin_None>
+  NCCL_DEVICE_INLINE void flush(Coop coop, cuda::memory_order = cuda::memory_order_acquire, Descriptor = {}) const {
+    use(coop).flush();
+  }
+  template <class Coop = ncclCoopThread, class Descriptor = ncclGin_None>
+  NCCL_DEVICE_INLINE void flushAsync(ncclTeam team, uint32_t peer, ncclGinRequest_t* outRequest, Coop coop = {},
+                                     uint32_t optFlags = ncclGinOptFlagsDefault, Descriptor = {}) const {
+    static_cast<void>(optFlags);
+    const devcomm::gin::flush_ticket begun = use(coop).begin_flush(world(team, static_cast<int>(peer)));
+    outRequest->opaque[0] = uint64_t{static_cast<uint32_t>(begun.peer)} << 32 | begun.word;
+    outRequest->opaque[1] = begun.number;
+  }
+  template <class Coop = ncclCoopThread, class Descriptor = ncclGin_None>
+  NCCL_DEVICE_INLINE void wait(ncclGinRequest_t& request, Coop coop = {}, Descriptor = {},
+                               cuda::memory_order = cuda::memory_order_acquire) const {
+    use(coop).wait({static_cast<uint32_t>(request.opaque[0]), static_cast<int32_t>(request.opaque[0] >> 32),
+                    request.opaque[1], contextId});
+  }
+
+  /// Signals and counters only grow; of those of less than 64 bits the sign of the difference decides.
+  NCCL_DEVICE_INLINE uint64_t readSignal(ncclGinSignal_t index, int bits = 64,
+                                         cuda::memory_order = cuda::memory_order_acquire) const {
+    return use(ncclCoopThread()).read_signal(index) & mask_of(bits);
+  }
+  template <class Coop>
+  NCCL_DEVICE_INLINE void waitSignal(Coop coop, ncclGinSignal_t index, uint64_t least, int bits = 64,
+                                     cuda::memory_order = cuda::memory_order_acquire) const {
+    auto net = use(coop);
+    net.wait_signal(index, bits >= 64 ? least : next_of(net.read_signal(index), least, bits));
+  }
+  template <class Coop>
+  NCCL_DEVICE_INLINE ncclResult_t waitSignal(Coop coop, ncclGinSignal_t index, uint64_t least, int bits,
+                                             cuda::memory_order, uint64_t timeoutCycles) const {
+    auto net = use(coop);
+    return devcomm::nccl::result_of(
+        net.wait_signal_for(index, bits >= 64 ? least : next_of(net.read_signal(index), least, bits),
+                            devcomm::nccl::nanoseconds_of(comm, timeoutCycles)));
+  }
+  /// 0 from now on, and its shadow. *Requires* that nothing is on its way to it.
+  NCCL_DEVICE_INLINE void resetSignal(ncclGinSignal_t index) const {
+    use(ncclCoopThread()).reset_signal(index);
+    *getSignalShadowPtr(index) = 0;
+  }
+  NCCL_DEVICE_INLINE uint64_t readCounter(ncclGinCounter_t index, int bits = 56,
+                                          cuda::memory_order = cuda::memory_order_acquire) const {
+    return use(ncclCoopThread()).read_counter(index) & mask_of(bits);
+  }
+  template <class Coop>
+  NCCL_DEVICE_INLINE void waitCounter(Coop coop, ncclGinCounter_t index, uint64_t least, int bits = 56,
+                                      cuda::memory_order = cuda::memory_order_acquire) const {
+    auto net = use(coop);
+    net.wait_counter(index, next_of(net.read_counter(index), least, bits));
+  }
+  NCCL_DEVICE_INLINE void resetCounter(ncclGinCounter_t index) const { use(ncclCoopThread()).reset_counter(index); }
+
+  /// A word of the kernels' own beside each signal of each context.
+  NCCL_DEVICE_INLINE uint64_t* getSignalShadowPtr(ncclGinSignal_t index) const {
+    return comm.base.buffer(comm.ginShadows).local() + uint64_t{contextId} * comm.ginContexts.signals + index;
+  }
+  NCCL_DEVICE_INLINE void increaseSignalShadow(ncclGinSignal_t index, uint64_t delta) const {
+    devcomm::arch::fetch_add<devcomm::memory_order::relaxed, devcomm::scope::block>(getSignalShadowPtr(index), delta);
+  }
+  template <class Coop>
+  NCCL_DEVICE_INLINE void waitSignalMeetShadow(Coop coop, ncclGinSignal_t index, int bits = 64,
+                                               cuda::memory_order order = cuda::memory_order_acquire) const {
+    coop.sync();  // what the group has added
+    waitSignal(coop, index, shadow(index), bits, order);
+  }
+  /// Waits until the signal is past its shadow by `leastDelta`, and makes the shadow the signal: `before` is what it was,
+  /// `delta` how far it went.
+  template <class Coop, class Uint>
+  NCCL_DEVICE_INLINE void waitSignalFollowShadow(Coop coop, ncclGinSignal_t index, Uint leastDelta, Uint* before,
+                                                 Uint* delta, int bits = 64,
+                                                 cuda::memory_order order = cuda::memory_order_acquire) const {
+    coop.sync();
+    const uint64_t begun = shadow(index);
+    waitSignal(coop, index, begun + leastDelta, bits, order);
+    const uint64_t seen = use(coop).read_signal(index);
+    *before = static_cast<Uint>(begun);
+    *delta = static_cast<Uint>((seen - begun) & mask_of(bits));
+    if (coop.thread_rank() == 0)
+      devcomm::arch::store<devcomm::memory_order::relaxed, devcomm::scope::device>(getSignalShadowPtr(index), seen);
+    coop.sync();
+  }
+
+ private:
+  template <class Coop>
+  NCCL_DEVICE_INLINE devcomm::gin::context<Coop> use(Coop coop) const {
+    return {coop, comm.base, comm.ginContexts, contextId};
+  }
+  NCCL_DEVICE_INLINE int world(ncclTeam team, int peer) const { return ncclTeamRankToWorld(comm, team, peer); }
+  NCCL_DEVICE_INLINE uint64_t shadow(ncclGinSignal_t index) const {
+    return devcomm::arch::load<devcomm::memory_order::relaxed, devcomm::scope::device>(getSignalShadowPtr(index));
+  }
+  NCCL_DEVICE_INLINE static constexpr uint64_t mask_of(int bits) {
+    return bits >= 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1;
+  }
+  /// The value that is waited for, of all 64 bits, where `least` has the lower ones.
+  NCCL_DEVICE_INLINE static constexpr uint64_t next_of(uint64_t value, uint64_t least, int bits) {
+    const uint64_t mask = mask_of(bits), past = (value - least) & mask;
+    return past <= mask / 2 ? value - past : value + ((least - value) & mask);
+  }
+};
+using ncclGin = ncclGin_BackendMask<NCCL_GIN_BACKEND_MASK_ALL>;
+template <ncclGinType_t type>
+using ncclGin_BackendOne = ncclGin_BackendMask<1u << static_cast<unsigned>(type)>;
+
+#endif
