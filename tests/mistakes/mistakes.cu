@@ -9,6 +9,7 @@
 #include "mistakes/memory_programs.cuh"
 #include "mistakes/moe_kernels.cuh"
 #include "mistakes/multimem_kernels.cuh"
+#include "mistakes/nccl_kernels.cuh"
 #include "mistakes/order_kernels.cuh"
 #include "mistakes/packet_programs.cuh"
 #include "mistakes/wait_kernels.cuh"
@@ -36,7 +37,7 @@ std::vector<mistake> all_mistakes() {
   std::vector<mistake> all{{"unseen_launch_error", unseen_launch_error}};
   for (const auto& more :
        {barrier_programs(), memory_programs(), packet_programs(), host_programs(), order_kernels(), wait_kernels(),
-        memory_kernels(), multimem_kernels(), gin_kernels(), gemm_kernels(), moe_kernels()})
+        memory_kernels(), multimem_kernels(), gin_kernels(), gemm_kernels(), moe_kernels(), nccl_kernels()})
     all.insert(all.end(), more.begin(), more.end());
   return all;
 }

@@ -61,9 +61,9 @@ __global__ void send_by_all_ways(ncclWindow_t in, ncclWindow_t out, ncclDevComm 
 
   // Puts without a signal, and a strong one behind them.
   gin.put(world, next, ncclSymPtr<int>(out, row), ncclSymPtr<int>(in), words / 2, ncclGin_None{}, ncclGin_None{}, cta);
-  gin.put(world, next, ncclSymPtr<int>(out, row) + words / 2, ncclSymPtr<int>(in) + words / 2, words / 2, ncclGin_None{},
-          ncclGin_CounterInc{1}, cta, ncclGin_None{}, cuda::thread_scope_thread, cuda::thread_scope_device,
-          ncclGinOptFlagsAggregateRequests);
+  gin.put(world, next, ncclSymPtr<int>(out, row) + words / 2, ncclSymPtr<int>(in) + words / 2, words / 2,
+          ncclGin_None{}, ncclGin_CounterInc{1}, cta, ncclGin_None{}, cuda::thread_scope_thread,
+          cuda::thread_scope_device, ncclGinOptFlagsAggregateRequests);
   gin.signal(world, next, ncclGin_StrongSignalAdd{1, 7}, cta);
   gin.waitSignal(cta, 1, 7);
   if (came[words + t] != before * 1000 + 500 + t) atomicAdd(wrong, 1);
@@ -155,7 +155,8 @@ TEST_CASE("shadows of signals are met and followed") {
 namespace {
 
 /// Puts through both contexts, each before a barrier of another kind.
-__global__ void fence_by_all_ways(ncclWindow_t in, ncclWindow_t out, ncclDevComm comm, ncclGinBarrierHandle own, int* wrong) {
+__global__ void fence_by_all_ways(ncclWindow_t in, ncclWindow_t out, ncclDevComm comm, ncclGinBarrierHandle own,
+                                  int* wrong) {
   const ncclCoopCta cta;
   const ncclTeam world = ncclTeamWorld(comm);
   const ncclGin first(comm, 0), second(comm, 1);
@@ -172,14 +173,16 @@ __global__ void fence_by_all_ways(ncclWindow_t in, ncclWindow_t out, ncclDevComm
       (way == 1 ? second : first).put(world, next, out, 128, in, 128, 128);
     }
     cta.sync();
-    if (way == 0) ncclGinBarrierSession<ncclCoopCta>(cta, first, ncclTeamTagWorld(), 0).sync(cta, cuda::memory_order_acq_rel);
+    if (way == 0)
+      ncclGinBarrierSession<ncclCoopCta>(cta, first, ncclTeamTagWorld(), 0).sync(cta, cuda::memory_order_acq_rel);
     if (way == 1) ncclGinBarrier(cta, ncclGinAllContexts{comm}, ncclTeamTagWorld(), 1);
     if (way == 2) ncclGinBarrier(cta, first, world, own, 1);
     if (way == 3) ncclGinBarrier(cta, first, world, comm.railGinBarrier, 1);  // slots for the world, too
     if (way == 4) hybrid.sync(cta, cuda::memory_order_acq_rel);
     if (way == 5) ncclBarrier(cta, ncclTeamTagWorld(), first, 0);
     if (came[threadIdx.x] != before * 100 + way + 1) atomicAdd(wrong, 1);
-    if (hybrid.sync(cta, cuda::memory_order_acq_rel, ncclGinFenceLevel::Get, 1ull << 40) != ncclSuccess) atomicAdd(wrong, 1);
+    if (hybrid.sync(cta, cuda::memory_order_acq_rel, ncclGinFenceLevel::Get, 1ull << 40) != ncclSuccess)
+      atomicAdd(wrong, 1);
   }
   if (comm.lsaSize > 1) hybrid.lsaBarrier().sync(cta, cuda::memory_order_acq_rel);
 }

@@ -76,7 +76,9 @@ struct buffer {
   ok(ncclDevCommCreate(comm, &asked, &made));
   return made;
 }
-[[maybe_unused]] devcomm::launch_config one_block(unsigned threads = 64) { return {.block = threads, .stream = cudaStreamPerThread}; }
+[[maybe_unused]] devcomm::launch_config one_block(unsigned threads = 64) {
+  return {.block = threads, .stream = cudaStreamPerThread};
+}
 [[maybe_unused]] void finish() { ok(cudaStreamSynchronize(cudaStreamPerThread)); }
 
 }  // namespace

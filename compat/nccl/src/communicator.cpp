@@ -59,12 +59,13 @@ ncclResult_t make(ncclComm_t* out, int rank, int nranks, const ncclConfig_t* con
   });
 }
 
+// Never destroyed, as communicators are not that a program leaves.
 std::mutex& table_guard() {
-  static std::mutex guard;
+  static auto& guard = *new std::mutex;
   return guard;
 }
 std::map<ncclWindow_t, const registered_window*>& table() {
-  static std::map<ncclWindow_t, const registered_window*> windows;
+  static auto& windows = *new std::map<ncclWindow_t, const registered_window*>;
   return windows;
 }
 

@@ -54,11 +54,12 @@ ncclResult_t run(ncclComm_t comm, const std::function<void()>& body) {
 }
 
 std::mutex& handles_guard() {
-  static std::mutex guard;
+  static auto& guard = *new std::mutex;
   return guard;
 }
+// Never destroyed: a program may end without destroying its communicators.
 std::map<ncclComm_t, std::shared_ptr<ncclComm>>& handles() {
-  static std::map<ncclComm_t, std::shared_ptr<ncclComm>> all;
+  static auto& all = *new std::map<ncclComm_t, std::shared_ptr<ncclComm>>;
   return all;
 }
 std::shared_ptr<ncclComm> look_up(ncclComm_t handle) {

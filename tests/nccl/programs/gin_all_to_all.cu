@@ -34,7 +34,8 @@ int main() {
     CHECK_NCCL(ncclDevCommCreate(mine.comm, &requirements, &comm));
     for (int round = 0; round < 3; ++round) {
       std::vector<float> values(shard * mine.ranks);
-      for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(mine.rank * 10000 + round) + static_cast<float>(i);
+      for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] = static_cast<float>(mine.rank * 10000 + round) + static_cast<float>(i);
       mine.write(in, values);
       all_to_all<<<blocks, threads, 0, mine.stream>>>(in.window, out.window, shard, comm);
       CHECK_CUDA(cudaGetLastError());

@@ -17,8 +17,8 @@ __global__ void all_to_all(ncclWindow_t in, ncclWindow_t out, std::size_t length
   const std::size_t part = length / gridDim.x, first = blockIdx.x * part;
   for (int peer = threadIdx.x; peer < comm.nRanks; peer += blockDim.x)
     if (!ncclTeamRankIsMember(lsa, world, peer))
-      gin.put(world, peer, out, sizeof(float) * (comm.rank * length + first), in, sizeof(float) * (peer * length + first),
-              sizeof(float) * part, ncclGin_SignalInc{0});
+      gin.put(world, peer, out, sizeof(float) * (comm.rank * length + first), in,
+              sizeof(float) * (peer * length + first), sizeof(float) * part, ncclGin_SignalInc{0});
   for (int member = 0; member < lsa.nRanks; ++member) {
     const int peer = ncclTeamRankToWorld(comm, lsa, member);
     const auto* from = static_cast<const float*>(ncclGetLocalPointer(in, sizeof(float) * (peer * length + first)));
@@ -42,7 +42,8 @@ int main() {
     CHECK_NCCL(ncclDevCommCreate(mine.comm, &requirements, &comm));
     for (int round = 0; round < 3; ++round) {
       std::vector<float> values(shard * mine.ranks);
-      for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(mine.rank * 10000 + round) + static_cast<float>(i);
+      for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] = static_cast<float>(mine.rank * 10000 + round) + static_cast<float>(i);
       mine.write(in, values);
       all_to_all<<<blocks, threads, 0, mine.stream>>>(in.window, out.window, shard, comm);
       CHECK_CUDA(cudaGetLastError());
