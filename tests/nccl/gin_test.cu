@@ -1,6 +1,10 @@
 /// What NCCL's names for operations of the network promise, and its barriers over it.
 #include <nccl_device.h>
 
+#ifdef DEVCOMM_SIMULATOR
+#  include <devcomm/simulator/simulator.hpp>
+#endif
+
 #include "nccl/on_ranks.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -207,3 +211,45 @@ TEST_CASE("barriers over the network, and of both kinds of peers, fence what the
     ok(ncclDevCommDestroy(comm, &device));
   });
 }
+
+#ifdef DEVCOMM_SIMULATOR
+
+namespace {
+
+enum class past { context, no_contexts, signal, counter, gin_barrier, lsa_barrier };
+
+__global__ void go_past(ncclDevComm comm, past which) {
+  const ncclCoopCta cta;
+  if (which == past::lsa_barrier) ncclLsaBarrierSession<ncclCoopCta>(cta, comm, ncclTeamTagLsa(), 7);
+  if (which == past::context) ncclGin(comm, 7).flush(cta);
+  const ncclGin gin(comm, 0);
+  if (which == past::signal) gin.signal(ncclTeamWorld(comm), 0, ncclGin_WeakSignalInc{7}, cta);
+  if (which == past::counter) gin.waitCounter(cta, 7, 1);
+  if (which == past::gin_barrier) ncclGinBarrier(cta, gin, ncclTeamTagWorld(), 7);
+}
+
+}  // namespace
+
+TEST_CASE("an index past what was asked for is named, with the requirement that asks for more") {
+  struct expected {
+    past which;
+    const char* said;
+  };
+  for (const expected& one : {expected{past::context, "ask for more by ginContextCount"},
+                              {past::no_contexts, "set ncclDevCommRequirements::ginConnectionType"},
+                              {past::signal, "ask for more by ginSignalCount"},
+                              {past::counter, "ask for more by ginCounterCount"},
+                              {past::gin_barrier, "ask for more by worldGinBarrierCount"},
+                              {past::lsa_barrier, "ask for more by lsaBarrierCount"}}) {
+    on_ranks(1, [&](ncclComm_t comm, int) {
+      const ncclDevComm device = one.which == past::no_contexts ? device_comm(comm, 1) : network_comm(comm, 3, 2);
+      devcomm::launch(go_past, one_block(32), device, one.which);
+      require(cudaStreamSynchronize(cudaStreamPerThread) != cudaSuccess, "the kernel was right");
+      const std::string said = devcomm::simulator::last_failure();
+      require(said.find(one.said) != std::string::npos, said);
+      devcomm::check_cuda(cudaDeviceReset(), "cudaDeviceReset");
+    });
+  }
+}
+
+#endif

@@ -31,7 +31,7 @@ struct network_parts {
   int counters = 0;
 
   ncclGinBarrierHandle_t add_barriers(int count) {
-    const ncclGinBarrierHandle_t made{static_cast<ncclGinSignal_t>(barriers), 0};
+    const ncclGinBarrierHandle_t made{static_cast<ncclGinSignal_t>(barriers), static_cast<std::uint32_t>(count)};
     barriers += count;
     return made;
   }
@@ -204,7 +204,7 @@ ncclResult_t ncclGinBarrierCreateRequirement(ncclComm_t comm, ncclTeam_t, int nB
     outReq->bufferAlign = nccl::mark_of_barriers;
     outReq->ginSignalCount = nBarriers * alive->get().size();
     outReq->outGinSignalStart = &outHandle->signal0;
-    outHandle->unused = 0;
+    outHandle->count = static_cast<std::uint32_t>(nBarriers);
   });
 }
 

@@ -3,6 +3,7 @@
 #ifndef DEVCOMM_NCCL_DEVICE_BARRIER_H_
 #define DEVCOMM_NCCL_DEVICE_BARRIER_H_
 
+#include <devcomm/assert.hpp>
 #include <devcomm/gin/barrier_session.cuh>
 
 #include <new>
@@ -69,7 +70,7 @@ struct ncclGinBarrierSession {
                                            uint32_t index)
       : comm_(net.comm),
         session_(coop, net.comm.base, devcomm::nccl::in_world(net.comm, team), net.comm.ginContexts,
-                 devcomm::nccl::range_of(net), handle.signal0 + index) {}
+                 devcomm::nccl::range_of(net), checked(handle, index)) {}
   template <class Net>
   NCCL_DEVICE_INLINE ncclGinBarrierSession(Coop coop, const Net& net, ncclTeamTagRail, uint32_t index)
       : ncclGinBarrierSession(coop, net, ncclTeamRail(net.comm), net.comm.railGinBarrier, index) {}
@@ -88,6 +89,12 @@ struct ncclGinBarrierSession {
   }
 
  private:
+  NCCL_DEVICE_INLINE static uint32_t checked(ncclGinBarrierHandle handle, uint32_t index) {
+    DEVCOMM_ASSERT_OF(index < handle.count, "barrier", index, handle.count,
+                      "the barrier's index is past those that were asked for: ask for more by worldGinBarrierCount, "
+                      "railGinBarrierCount, barrierCount for ncclBarrierSession, or ncclGinBarrierCreateRequirement");
+    return handle.signal0 + index;
+  }
   NCCL_DEVICE_INLINE static devcomm::gin::fence_level level_of(ncclGinFenceLevel fence) {
     return static_cast<devcomm::gin::fence_level>(fence);
   }

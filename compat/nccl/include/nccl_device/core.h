@@ -53,7 +53,7 @@ struct ncclLsaBarrierHandle {
 typedef struct ncclLsaBarrierHandle ncclLsaBarrierHandle_t;
 struct ncclGinBarrierHandle {
   ncclGinSignal_t signal0;
-  uint32_t unused;
+  uint32_t count;
 };
 typedef struct ncclGinBarrierHandle ncclGinBarrierHandle_t;
 

@@ -3,6 +3,7 @@
 #ifndef DEVCOMM_NCCL_DEVICE_GIN_H_
 #define DEVCOMM_NCCL_DEVICE_GIN_H_
 
+#include <devcomm/assert.hpp>
 #include <devcomm/gin/context.cuh>
 #include <nccl_device/coop.h>
 #include <nccl_device/core.h>
@@ -70,15 +71,29 @@ typedef struct {
 
 namespace devcomm::nccl {
 
-NCCL_DEVICE_INLINE gin::no_action action_of(ncclGin_None) { return {}; }
-NCCL_DEVICE_INLINE gin::signal_add action_of(ncclGin_StrongSignalInc a) { return {a.signal, 1}; }
-NCCL_DEVICE_INLINE gin::signal_add action_of(ncclGin_StrongSignalAdd a) { return {a.signal, a.value}; }
-NCCL_DEVICE_INLINE gin::signal_add action_of(ncclGin_WeakSignalInc a) { return {a.signal, 1, gin::strength::weak}; }
-NCCL_DEVICE_INLINE gin::signal_add action_of(ncclGin_WeakSignalAdd a) { return {a.signal, a.value, gin::strength::weak}; }
-NCCL_DEVICE_INLINE gin::signal_add action_of(ncclGin_SignalInc a) { return {a.signal, 1}; }
-NCCL_DEVICE_INLINE gin::signal_add action_of(ncclGin_SignalAdd a) { return {a.signal, a.value}; }
-NCCL_DEVICE_INLINE gin::counter_increment action_of(ncclGin_WeakCounterInc a) { return {a.counter}; }
-NCCL_DEVICE_INLINE gin::counter_increment action_of(ncclGin_CounterInc a) { return {a.counter}; }
+/// Refuses signals and counters that were not asked for.
+template <class Index>
+NCCL_DEVICE_INLINE Index signal_in([[maybe_unused]] const ncclDevComm& comm, Index index) {
+  DEVCOMM_ASSERT_OF(index < comm.ginContexts.signals, "GIN signal", index, comm.ginContexts.signals,
+                    "the signal is past those that were asked for: ask for more by ginSignalCount");
+  return index;
+}
+template <class Index>
+NCCL_DEVICE_INLINE Index counter_in([[maybe_unused]] const ncclDevComm& comm, Index index) {
+  DEVCOMM_ASSERT_OF(index < comm.ginContexts.counters, "GIN counter", index, comm.ginContexts.counters,
+                    "the counter is past those that were asked for: ask for more by ginCounterCount");
+  return index;
+}
+
+NCCL_DEVICE_INLINE gin::no_action action_of(const ncclDevComm&, ncclGin_None) { return {}; }
+NCCL_DEVICE_INLINE gin::signal_add action_of(const ncclDevComm& comm, ncclGin_StrongSignalInc a) { return {signal_in(comm, a.signal), 1}; }
+NCCL_DEVICE_INLINE gin::signal_add action_of(const ncclDevComm& comm, ncclGin_StrongSignalAdd a) { return {signal_in(comm, a.signal), a.value}; }
+NCCL_DEVICE_INLINE gin::signal_add action_of(const ncclDevComm& comm, ncclGin_WeakSignalInc a) { return {signal_in(comm, a.signal), 1, gin::strength::weak}; }
+NCCL_DEVICE_INLINE gin::signal_add action_of(const ncclDevComm& comm, ncclGin_WeakSignalAdd a) { return {signal_in(comm, a.signal), a.value, gin::strength::weak}; }
+NCCL_DEVICE_INLINE gin::signal_add action_of(const ncclDevComm& comm, ncclGin_SignalInc a) { return {signal_in(comm, a.signal), 1}; }
+NCCL_DEVICE_INLINE gin::signal_add action_of(const ncclDevComm& comm, ncclGin_SignalAdd a) { return {signal_in(comm, a.signal), a.value}; }
+NCCL_DEVICE_INLINE gin::counter_increment action_of(const ncclDevComm& comm, ncclGin_WeakCounterInc a) { return {counter_in(comm, a.counter)}; }
+NCCL_DEVICE_INLINE gin::counter_increment action_of(const ncclDevComm& comm, ncclGin_CounterInc a) { return {counter_in(comm, a.counter)}; }
 
 }  // namespace devcomm::nccl
 
@@ -97,6 +112,9 @@ struct ncclGin_BackendMask {
     DEVCOMM_ASSERT(comm.ginContexts.count != 0,
                    "the device communicator has no GIN contexts: set ncclDevCommRequirements::ginConnectionType to "
                    "NCCL_GIN_CONNECTION_FULL");
+    DEVCOMM_ASSERT_OF(contextId < comm.ginContexts.count, "GIN context", contextId, comm.ginContexts.count,
+                      "the context is past those that there are: ask for more by ginContextCount, or take it modulo "
+                      "ncclDevComm::ginContextCount");
   }
 
   /// `bytes` from this rank's window to that of member `peer` of `team`.
@@ -109,7 +127,7 @@ struct ncclGin_BackendMask {
                               Segment = {}) const {
     static_cast<void>(optFlags);
     use(coop).put(world(team, peer), devcomm::nccl::window_of(dstWin), dstOffset, devcomm::nccl::window_of(srcWin),
-                  srcOffset, bytes, devcomm::nccl::action_of(remoteAction), devcomm::nccl::action_of(localAction));
+                  srcOffset, bytes, devcomm::nccl::action_of(comm, remoteAction), devcomm::nccl::action_of(comm, localAction));
   }
   /// `nElts` elements.
   template <class T, class Remote = ncclGin_None, class Local = ncclGin_None, class Coop = ncclCoopThread,
@@ -131,7 +149,7 @@ struct ncclGin_BackendMask {
                                    uint32_t optFlags = ncclGinOptFlagsDefault) const {
     static_cast<void>(optFlags);
     use(coop).put_value(world(team, peer), devcomm::sym_ptr<T>{devcomm::nccl::window_of(dstWin), dstOffset}, value,
-                        devcomm::nccl::action_of(remoteAction));
+                        devcomm::nccl::action_of(comm, remoteAction));
   }
   template <class T, class Remote = ncclGin_None, class Coop = ncclCoopThread, class Descriptor = ncclGin_None>
   NCCL_DEVICE_INLINE void putValue(ncclTeam team, int peer, ncclSymPtr<T> dst, T value, Remote remoteAction = {},
@@ -157,7 +175,7 @@ struct ncclGin_BackendMask {
                                  cuda::thread_scope = cuda::thread_scope_device,
                                  uint32_t optFlags = ncclGinOptFlagsDefault) const {
     static_cast<void>(optFlags);
-    use(coop).signal(world(team, peer), devcomm::nccl::action_of(remoteAction));
+    use(coop).signal(world(team, peer), devcomm::nccl::action_of(comm, remoteAction));
   }
 
   /// What was posted to the context before, by anybody, is complete on this rank.
@@ -183,38 +201,41 @@ struct ncclGin_BackendMask {
   /// Signals and counters only grow; of those of less than 64 bits the sign of the difference decides.
   NCCL_DEVICE_INLINE uint64_t readSignal(ncclGinSignal_t index, int bits = 64,
                                          cuda::memory_order = cuda::memory_order_acquire) const {
-    return use(ncclCoopThread()).read_signal(index) & mask_of(bits);
+    return use(ncclCoopThread()).read_signal(devcomm::nccl::signal_in(comm, index)) & mask_of(bits);
   }
   template <class Coop>
   NCCL_DEVICE_INLINE void waitSignal(Coop coop, ncclGinSignal_t index, uint64_t least, int bits = 64,
                                      cuda::memory_order = cuda::memory_order_acquire) const {
     auto net = use(coop);
+    devcomm::nccl::signal_in(comm, index);
     net.wait_signal(index, bits >= 64 ? least : next_of(net.read_signal(index), least, bits));
   }
   template <class Coop>
   NCCL_DEVICE_INLINE ncclResult_t waitSignal(Coop coop, ncclGinSignal_t index, uint64_t least, int bits,
                                              cuda::memory_order, uint64_t timeoutCycles) const {
     auto net = use(coop);
+    devcomm::nccl::signal_in(comm, index);
     return devcomm::nccl::result_of(
         net.wait_signal_for(index, bits >= 64 ? least : next_of(net.read_signal(index), least, bits),
                             devcomm::nccl::nanoseconds_of(comm, timeoutCycles)));
   }
   /// 0 from now on, and its shadow. *Requires* that nothing is on its way to it.
   NCCL_DEVICE_INLINE void resetSignal(ncclGinSignal_t index) const {
-    use(ncclCoopThread()).reset_signal(index);
+    use(ncclCoopThread()).reset_signal(devcomm::nccl::signal_in(comm, index));
     *getSignalShadowPtr(index) = 0;
   }
   NCCL_DEVICE_INLINE uint64_t readCounter(ncclGinCounter_t index, int bits = 56,
                                           cuda::memory_order = cuda::memory_order_acquire) const {
-    return use(ncclCoopThread()).read_counter(index) & mask_of(bits);
+    return use(ncclCoopThread()).read_counter(devcomm::nccl::counter_in(comm, index)) & mask_of(bits);
   }
   template <class Coop>
   NCCL_DEVICE_INLINE void waitCounter(Coop coop, ncclGinCounter_t index, uint64_t least, int bits = 56,
                                       cuda::memory_order = cuda::memory_order_acquire) const {
     auto net = use(coop);
+    devcomm::nccl::counter_in(comm, index);
     net.wait_counter(index, next_of(net.read_counter(index), least, bits));
   }
-  NCCL_DEVICE_INLINE void resetCounter(ncclGinCounter_t index) const { use(ncclCoopThread()).reset_counter(index); }
+  NCCL_DEVICE_INLINE void resetCounter(ncclGinCounter_t index) const { use(ncclCoopThread()).reset_counter(devcomm::nccl::counter_in(comm, index)); }
 
   /// A word of the kernels' own beside each signal of each context.
   NCCL_DEVICE_INLINE uint64_t* getSignalShadowPtr(ncclGinSignal_t index) const {

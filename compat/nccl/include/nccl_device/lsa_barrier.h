@@ -3,6 +3,7 @@
 #ifndef DEVCOMM_NCCL_DEVICE_LSA_BARRIER_H_
 #define DEVCOMM_NCCL_DEVICE_LSA_BARRIER_H_
 
+#include <devcomm/assert.hpp>
 #include <devcomm/lsa/barrier_session.cuh>
 #include <nccl_device/coop.h>
 #include <nccl_device/core.h>
@@ -26,7 +27,7 @@ struct ncclLsaBarrierSession {
                                            ncclLsaBarrierHandle handle, uint32_t index, bool multimem = false,
                                            ncclMultimemHandle mmHandle = {})
       : comm_(comm),
-        session_(coop, comm.base, devcomm::nccl::within_lsa(comm, team), barriers_of(comm, team, handle), index) {
+        session_(coop, comm.base, devcomm::nccl::within_lsa(comm, team), checked(comm, team, handle, index), index) {
     // Unicast has the same promises.
     static_cast<void>(multimem);
     static_cast<void>(mmHandle);
@@ -58,8 +59,12 @@ struct ncclLsaBarrierSession {
   NCCL_DEVICE_INLINE static devcomm::memory_order order_of(cuda::memory_order order) {
     return devcomm::nccl::releases(order) ? devcomm::memory_order::release : devcomm::lsa::at_launch;
   }
-  NCCL_DEVICE_INLINE static devcomm::lsa::barrier_handle barriers_of(const ncclDevComm& comm, ncclTeam team,
-                                                                     ncclLsaBarrierHandle handle) {
+  NCCL_DEVICE_INLINE static devcomm::lsa::barrier_handle checked(const ncclDevComm& comm, ncclTeam team,
+                                                                 ncclLsaBarrierHandle handle,
+                                                                 [[maybe_unused]] uint32_t index) {
+    DEVCOMM_ASSERT_OF(index < static_cast<uint32_t>(handle.nBarriers), "barrier", index, handle.nBarriers,
+                      "the barrier's index is past those that were asked for: ask for more by lsaBarrierCount, by "
+                      "barrierCount for ncclBarrierSession, or by ncclLsaBarrierCreateRequirement");
     return {{uint64_t{handle.bufHandle} * 128, static_cast<uint32_t>(handle.nBarriers),
              static_cast<uint16_t>(team.nRanks), comm.base.lsa_barriers.owner}};
   }
