@@ -38,7 +38,7 @@ done
 cp -r "$source/include" "$work/lsa_only"
 rm "$work"/lsa_only/devcomm/gin/*.cuh "$work/lsa_only/devcomm/collective/barrier_session.cuh"
 rm -r "$work/lsa_only/devcomm/gin/detail"
-sed -i -E '/(gin\/|channel\/network|hierarchical|all_to_all_(hybrid|one_shot)|collective\/barrier_session)/d' "$work/lsa_only/devcomm/devcomm.cuh"
+sed -i -E '/(gin\/|channel\/network|hierarchical|all_to_all_(hybrid|one_shot)|collective\/barrier_session|moe\/)/d' "$work/lsa_only/devcomm/devcomm.cuh"
 
 compile() { # INCLUDE_DIR OPTION...
   "$nvcc" -std=c++20 -O3 -arch=sm_90 -I"$1" -I"$source/host/include" -I"$source/examples" "${@:2}" \
