@@ -212,6 +212,70 @@ TEST_CASE("barriers over the network, and of both kinds of peers, fence what the
   });
 }
 
+namespace {
+
+/// Along the rail, and inside the LSA team: what goes to the next member of each.
+__global__ void use_rails(ncclWindow_t in, ncclWindow_t out, ncclDevComm comm, int* wrong) {
+  const ncclCoopWarp warp;
+  const ncclGin_BackendOne<NCCL_GIN_TYPE_PROXY> any_backend(comm, 1, NCCL_GIN_RESOURCE_SHARING_THREAD);
+  const ncclGin gin(comm, 0);
+  const ncclTeam rail = ncclTeamRail(comm), lsa = ncclTeamLsa(comm);
+  const std::size_t row = sizeof(int) * 32;
+  auto* const source = static_cast<int*>(ncclGetLocalPointer(in, 0));
+  const auto* const came = static_cast<const int*>(ncclGetLocalPointer(out, 0));
+  for (int round = 0; round < 3; ++round) {
+    source[threadIdx.x] = comm.rank * 10 + round;
+    warp.sync();
+    if (round == 0) ncclGinBarrier(warp, gin, ncclTeamTagRail(), 0);
+    if (round == 1) ncclBarrier(warp, ncclTeamTagRail(), gin, 0);
+    if (round == 2)
+      ncclGinBarrierSession<ncclCoopWarp>(warp, gin, rail, comm.railGinBarrier, 1)
+          .sync(warp, cuda::memory_order_relaxed);
+    gin.put(rail, (rail.rank + 1) % rail.nRanks, out, 0, in, 0, row, ncclGin_WeakSignalInc{0}, ncclGin_None{}, warp,
+            ncclGin_DescriptorSmem{nullptr}, cuda::thread_scope_block, cuda::thread_scope_system, 0,
+            ncclGin_SegmentMixed{});
+    gin.waitSignal(warp, 0, static_cast<unsigned>(round) + 1);
+    const int before = ncclTeamRankToWorld(comm, rail, (rail.rank + rail.nRanks - 1) % rail.nRanks);
+    if (came[threadIdx.x] != before * 10 + round) atomicAdd(wrong, 1);
+    gin.flush(warp);
+    {
+      ncclBarrierSession<ncclCoopWarp> inside(warp, ncclTeamTagLsa(), comm, 0);
+      const int next = (lsa.rank + 1) % lsa.nRanks;
+      static_cast<int*>(ncclGetLsaPointer(out, row, next))[threadIdx.x] = lsa.rank * 10 + round;
+      inside.sync(warp, cuda::memory_order_acq_rel, ncclGinFenceLevel::None);
+      if (came[32 + threadIdx.x] != (lsa.rank + lsa.nRanks - 1) % lsa.nRanks * 10 + round) atomicAdd(wrong, 1);
+      inside.lsaBarrier().sync(warp, cuda::memory_order_acq_rel);
+    }
+    ncclBarrierSession<ncclCoopWarp> both(warp, lsa, rail, gin, comm.lsaBarrier, comm.railGinBarrier, 0);
+    both.sync(warp, cuda::memory_order_acq_rel, ncclGinFenceLevel::None);
+  }
+  any_backend.flush(warp);
+}
+
+}  // namespace
+
+TEST_CASE("rails and LSA teams have barriers of their own") {
+  setenv("DEVCOMM_LSA_SIZE", "2", 1);
+  on_ranks(4, [](ncclComm_t comm, int rank) {
+    const buffer<int> in(comm, 32), out(comm, words), wrong(comm, 1);
+    ncclDevCommRequirements asked = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+    asked.ginConnectionType = NCCL_GIN_CONNECTION_RAIL;
+    asked.ginSignalCount = 1;
+    asked.barrierCount = asked.lsaBarrierCount = 1;
+    asked.railGinBarrierCount = 2;
+    ncclDevComm device;
+    ok(ncclDevCommCreate(comm, &asked, &device));
+    require(device.lsaSize == 2 && device.lsaRank == rank % 2, "the LSA team");
+    const ncclTeam rail = ncclTeamRail(comm);
+    require(rail.nRanks == 2 && ncclTeamRankToWorld(comm, rail, 1) == 2 + rank % 2, "the rail");
+    devcomm::launch(use_rails, one_block(32), in.window, out.window, device, wrong.data);
+    finish();
+    expect_none(wrong);
+    ok(ncclDevCommDestroy(comm, &device));
+  });
+  unsetenv("DEVCOMM_LSA_SIZE");
+}
+
 #ifdef DEVCOMM_SIMULATOR
 
 namespace {

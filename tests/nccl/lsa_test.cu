@@ -295,7 +295,7 @@ __global__ void move_data(ncclWindow_t in, ncclWindow_t out, int count, ncclDevC
   ncclLsaReduceSum<float>(cta, peers, lsa.nRanks, row(0), count);
   ncclLsaReduceSum<float>(cta, source, row(1), count, lsa);
   ncclLsaReduceSum<float>(cta, in, 0, row(2), count, comm);
-  ncclLsaReduceLsaCopy<float>(cta, peers, lsa.nRanks, row, 0, devcomm::sum{}, count);
+  ncclLsaReduceSumLsaCopy<float>(cta, peers, lsa.nRanks, row, 0, count);  // to nobody
   ncclLsaReduceLsaCopy<float>(
       cta, peers, lsa.nRanks, [&](int i) { return row(3 + i); }, 1, devcomm::maximum{}, count);
   // From here on each rank writes to all: a part of its own.
