@@ -28,7 +28,7 @@ DEVCOMM_DEVICE T* sum_in(const hosts_end<T>& end, char* slot, int32_t place) {
 template <class T>
 DEVCOMM_DEVICE void put_sums(const hosts_end<T>& end, int source, uint32_t chunk, const moe::token_range& range) {
   const auto& exchange = end.exchange();
-  const uint64_t rows = end.rows_in(exchange.came_place(source, range.begin), range);
+  const uint64_t rows = end.rows_in(exchange.received_place(source, range.begin), range);
   end.put(operation::moe_sums, source, chunk, exchange.sent(end.rank(), chunk) + exchange.slots.rows(),
           exchange.received(source, chunk) + exchange.slots.rows(), rows * exchange.shape.hidden * sizeof(T));
 }
@@ -77,7 +77,7 @@ DEVCOMM_DEVICE void combine_send(const device_comm& comm, const Exchange& exchan
       if (!detail::has_row(row_of, top_k)) continue;
       T* to = nullptr;
       if constexpr (end_type::is_over_hosts)
-        if (member < 0) to = detail::sum_in(end, end.received(source, of_source), end.came_place(source, t));
+        if (member < 0) to = detail::sum_in(end, end.received(source, of_source), end.received_place(source, t));
       if (to == nullptr) to = sums.lsa(member) + exchange.sum_of(flags.members().rank, t);
       DEVCOMM_UNROLL_BY(2)
       for (uint32_t p = arch::lane(); p < packs; p += arch::warp_threads) {

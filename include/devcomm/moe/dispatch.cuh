@@ -139,7 +139,7 @@ DEVCOMM_DEVICE void receive_numbers(const hosts_end<T>& end, const gemm::flag_ac
     }
     const auto* const row_of = reinterpret_cast<const int32_t*>(slot) + exchange.slots.row_word();
     for (uint32_t i = arch::lane(); i < tokens; i += arch::warp_threads)
-      end.places()[exchange.came_place(rank, range.begin + i)] = row_of[i];
+      end.places()[exchange.received_place(rank, range.begin + i)] = row_of[i];
     group.sync();
     if (arch::lane() == 0) flags.set(member, exchange.number(rank, chunk));
   });
@@ -255,7 +255,7 @@ DEVCOMM_DEVICE token<U> token_at(const End& end, const moe::token_rows<U>& token
   if constexpr (End::is_over_hosts) {
     if (member < 0) {
       const char* const row =
-          end.row(end.received(rank, chunk), end.came_place(rank, t), slot_row_bytes(shape, tokens));
+          end.row(end.received(rank, chunk), end.received_place(rank, t), slot_row_bytes(shape, tokens));
       return {reinterpret_cast<const U*>(row), reinterpret_cast<const float*>(row + shape.hidden * sizeof(U))};
     }
   }

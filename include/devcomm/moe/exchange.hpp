@@ -112,11 +112,11 @@ struct exchange_handle {
     return (uint64_t{static_cast<uint32_t>(member)} * shape.max_tokens + token) * shape.hidden;
   }
   /// A token's entry in `places`.
-  DEVCOMM_HOST_DEVICE constexpr uint64_t came_place(int rank, uint32_t token) const {
+  DEVCOMM_HOST_DEVICE constexpr uint64_t received_place(int rank, uint32_t token) const {
     return uint64_t{static_cast<uint32_t>(rank)} * shape.max_tokens + token;
   }
   DEVCOMM_HOST_DEVICE constexpr uint64_t sent_place(int rank, uint32_t token) const {
-    return uint64_t{ranks} * shape.max_tokens + came_place(rank, token);
+    return uint64_t{ranks} * shape.max_tokens + received_place(rank, token);
   }
   /// Where chunks of `rank` come to, and those for it are sent from: bytes from the start of the network memory.
   DEVCOMM_HOST_DEVICE constexpr uint64_t received(int rank, uint32_t chunk) const {

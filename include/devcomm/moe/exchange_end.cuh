@@ -129,8 +129,8 @@ class hosts_end : public exchange_end<T> {
     return slot + this->exchange().slots.rows() + static_cast<uint64_t>(place) * row_bytes;
   }
   /// The row of a token in its slot; negative where it was not sent.
-  DEVCOMM_DEVICE int32_t came_place(int rank, uint32_t token) const {
-    return places()[this->exchange().came_place(rank, token)];
+  DEVCOMM_DEVICE int32_t received_place(int rank, uint32_t token) const {
+    return places()[this->exchange().received_place(rank, token)];
   }
   DEVCOMM_DEVICE int32_t sent_place(int rank, uint32_t token) const {
     return places()[this->exchange().sent_place(rank, token)];

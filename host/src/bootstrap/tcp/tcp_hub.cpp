@@ -7,7 +7,7 @@
 #include "bootstrap/tcp/idle_watch.hpp"
 #include "bootstrap/tcp/listener.hpp"
 #include "bootstrap/tcp/local_notices.hpp"
-#include "bootstrap/tcp/process_meeting.hpp"
+#include "bootstrap/tcp/process_rendezvous.hpp"
 #include "bootstrap/tcp/reserved_port.hpp"
 #include "bootstrap/tcp/socket.hpp"
 #include "bootstrap/tcp/wire.hpp"
@@ -170,7 +170,7 @@ class tcp_hub final : public bootstrap {
   void round(const std::string& call, const contribution& mine, std::span<std::byte> notes, group_parts* group,
              const deadline& until) {
     const std::lock_guard lock(mutex_);
-    const process_meeting::round meets(meeting_);
+    const process_rendezvous::round ordered(rendezvous_);
     const idle_watch::busy reads(watch_);
     try {
       run_round(call, mine, notes, group, until);
@@ -541,7 +541,7 @@ class tcp_hub final : public bootstrap {
   }
 
   secret secret_;
-  process_meeting meeting_{secret_};
+  process_rendezvous rendezvous_{secret_};
   std::size_t size_;
   std::string reached_from_here_;  ///< what to do where other hosts do not reach rank 0; empty: they may
   std::vector<peer> peers_;        ///< by rank; the first is unused

@@ -6,7 +6,7 @@
 #include "bootstrap/tcp/handshake.hpp"
 #include "bootstrap/tcp/idle_watch.hpp"
 #include "bootstrap/tcp/local_notices.hpp"
-#include "bootstrap/tcp/process_meeting.hpp"
+#include "bootstrap/tcp/process_rendezvous.hpp"
 #include "bootstrap/tcp/retry_pauses.hpp"
 #include "bootstrap/tcp/socket.hpp"
 #include "bootstrap/tcp/wire.hpp"
@@ -192,7 +192,7 @@ class tcp_spoke final : public bootstrap {
   void round(const std::string& call, const contribution& mine, std::span<std::byte> notes, group_parts* group,
              const deadline& until) {
     const std::lock_guard lock(mutex_);
-    const process_meeting::round meets(meeting_);
+    const process_rendezvous::round ordered(rendezvous_);
     const idle_watch::busy reads(watch_);
     if (broken_) broken_->raise(call);
     const auto ranks = static_cast<std::size_t>(size_);
@@ -357,7 +357,7 @@ class tcp_spoke final : public bootstrap {
   }
 
   secret secret_;
-  process_meeting meeting_{secret_};
+  process_rendezvous rendezvous_{secret_};
   int rank_;
   int size_;
   std::string root_;

@@ -1,4 +1,4 @@
-/// \file process_meeting.hpp
+/// \file process_rendezvous.hpp
 /// Says to race detectors what a round orders among ranks that are threads of one process: they see locks, and no
 /// sockets.
 #pragma once
@@ -12,10 +12,10 @@
 
 namespace devcomm::host::detail {
 
-/// Where the ranks of a job meet that are in this process.
-class process_meeting {
+/// Shared by the ranks of a job that are in this process.
+class process_rendezvous {
  public:
-  explicit process_meeting(const job_secret& job) {
+  explicit process_rendezvous(const job_secret& job) {
     static std::mutex guard;
     static std::map<job_secret, std::weak_ptr<std::mutex>> all;
     const std::lock_guard lock(guard);
@@ -27,7 +27,7 @@ class process_meeting {
   /// A round. All ranks have begun it before one ends it: what each did before, the others see afterwards.
   class round {
    public:
-    explicit round(const process_meeting& at) : mutex_(*at.mutex_) { pass(); }
+    explicit round(const process_rendezvous& at) : mutex_(*at.mutex_) { pass(); }
     round(const round&) = delete;
     round& operator=(const round&) = delete;
     ~round() { pass(); }
