@@ -250,6 +250,17 @@ __global__ void use_rails(ncclWindow_t in, ncclWindow_t out, ncclDevComm comm, i
     both.sync(warp, cuda::memory_order_acq_rel, ncclGinFenceLevel::None);
   }
   any_backend.flush(warp);
+  // Hints of every kind, to this rank itself.
+  __shared__ ncclGinDescriptorSmem descriptor;
+  if (threadIdx.x == 0) {
+    const ncclGin_BackendMask<NCCL_GIN_BACKEND_MASK_ALL> gin_of_thread(comm, 1);
+    gin_of_thread.put(rail, rail.rank, out, 0, in, 0, 4, ncclGin_None{}, ncclGin_None{}, ncclCoopThread(),
+                      ncclGin_DescriptorSmem{&descriptor}, cuda::thread_scope_system, cuda::thread_scope_system,
+                      ncclGinOptFlagsMaySkipCreditCheck, ncclGin_SegmentDevice{});
+    gin_of_thread.get(rail, rail.rank, in, 0, out, 8, 4, ncclCoopThread(), ncclGin_None{}, ncclGinOptFlagsDefault,
+                      ncclGin_SegmentHostNuma{});
+    gin_of_thread.flush(ncclCoopThread());
+  }
 }
 
 }  // namespace
