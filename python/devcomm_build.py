@@ -14,7 +14,7 @@ from scikit_build_core.build import get_requires_for_build_wheel  # noqa: F401
 
 HERE = pathlib.Path(__file__).resolve().parent
 COPY = HERE / "source"
-PARTS = ("CMakeLists.txt", "LICENSE", "cmake", "host", "include", "simulator")
+PARTS = ("CMakeLists.txt", "LICENSE", "cmake", "compat", "host", "include", "simulator")
 
 
 def cuda_headers():

@@ -291,6 +291,7 @@ __global__ void move_data(ncclWindow_t in, ncclWindow_t out, int count, ncclDevC
   ncclLsaBarrierSession<ncclCoopCta> barrier(cta, comm, ncclTeamTagLsa(), 0);
   barrier.sync(cta, cuda::memory_order_relaxed);
   const auto peers = [&](int i) { return source.lsaPtr(i); };
+  const auto at = [](int i) { return sizeof(float) * static_cast<std::size_t>(i); };
   const auto row = [&](int i) { return (rows + i * count).localPtr(); };
   ncclLsaReduceSum<float>(cta, peers, lsa.nRanks, row(0), count);
   ncclLsaReduceSum<float>(cta, source, row(1), count, lsa);
@@ -302,11 +303,11 @@ __global__ void move_data(ncclWindow_t in, ncclWindow_t out, int count, ncclDevC
   const int part = (count + lsa.nRanks - 1) / lsa.nRanks, first = lsa.rank * part;
   const int size = first + part < count ? part : count - first;
   ncclLsaReduceSumCopy<float>(cta, source + first, rows + (4 * count + first), size, comm);
-  ncclLsaReduceSumCopy<float>(cta, in, sizeof(float) * first, out, sizeof(float) * (5 * count + first), size, lsa);
+  ncclLsaReduceSumCopy<float>(cta, in, at(first), out, at(5 * count + first), size, lsa);
   ncclLsaCopy<float>(cta, source.localPtr() + first, rows + (6 * count + first), size, comm);
-  ncclLsaCopy<float>(cta, source.localPtr() + first, out, sizeof(float) * (7 * count + first), size, lsa);
+  ncclLsaCopy<float>(cta, source.localPtr() + first, out, at(7 * count + first), size, lsa);
   ncclLocalReduceSum<float>(cta, 2, source.localPtr(), 0, row(8), count);
-  ncclLocalCopy<float>(cta, source.localPtr(), 2, row(9), count, count);
+  ncclLocalCopy<float>(cta, source.localPtr(), 2, row(9), static_cast<std::size_t>(count), count);
   ncclLocalReduceSumCopy<float>(cta, 3, source.localPtr(), 0, 1, row(11), 0, count);
   barrier.sync(cta, cuda::memory_order_acq_rel);
   if (ncclFindWindow(cta, comm, row(3)) != out || ncclFindWindow(cta, comm, source.localPtr()) != in ||

@@ -69,7 +69,7 @@ struct ncclGinBarrierSession {
   NCCL_DEVICE_INLINE ncclGinBarrierSession(Coop coop, const Net& net, ncclTeam team, ncclGinBarrierHandle handle,
                                            uint32_t index)
       : comm_(net.comm),
-        session_(coop, net.comm.base, devcomm::nccl::in_world(net.comm, team), net.comm.ginContexts,
+        session_(devcomm::nccl::group_of(coop), net.comm.base, devcomm::nccl::in_world(net.comm, team), net.comm.ginContexts,
                  devcomm::nccl::range_of(net), checked(handle, index)) {}
   template <class Net>
   NCCL_DEVICE_INLINE ncclGinBarrierSession(Coop coop, const Net& net, ncclTeamTagRail, uint32_t index)
@@ -100,7 +100,7 @@ struct ncclGinBarrierSession {
   }
 
   const ncclDevComm& comm_;
-  devcomm::gin::barrier_session<Coop> session_;
+  devcomm::gin::barrier_session<devcomm::nccl::group_t<Coop>> session_;
 };
 
 /// A group's use of barrier `index` of the world, of the LSA team, or of the rail.

@@ -16,10 +16,28 @@ class coop : public Group {
   using Group::Group;
   DEVCOMM_DEVICE coop(const Group& group) : Group(group) {}
 
+  using devcomm_group = Group;
+
   DEVCOMM_DEVICE int thread_rank() const { return static_cast<int>(Group::thread_rank()); }
   DEVCOMM_DEVICE int size() const { return static_cast<int>(Group::size()); }
   DEVCOMM_DEVICE int num_threads() const { return size(); }
 };
+
+/// The group that devcomm's calls take: for other classes than NCCL's, themselves.
+template <class Coop, class = void>
+struct group_of_coop {
+  using type = Coop;
+};
+template <class Coop>
+struct group_of_coop<Coop, devcomm::detail::void_t<typename Coop::devcomm_group>> {
+  using type = typename Coop::devcomm_group;
+};
+template <class Coop>
+using group_t = typename group_of_coop<Coop>::type;
+template <class Coop>
+DEVCOMM_DEVICE const group_t<Coop>& group_of(const Coop& coop) {
+  return coop;
+}
 
 }  // namespace devcomm::nccl
 

@@ -269,8 +269,8 @@ struct ncclGin_BackendMask {
 
  private:
   template <class Coop>
-  NCCL_DEVICE_INLINE devcomm::gin::context<Coop> use(Coop coop) const {
-    return {coop, comm.base, comm.ginContexts, contextId};
+  NCCL_DEVICE_INLINE devcomm::gin::context<devcomm::nccl::group_t<Coop>> use(Coop coop) const {
+    return {devcomm::nccl::group_of(coop), comm.base, comm.ginContexts, contextId};
   }
   NCCL_DEVICE_INLINE int world(ncclTeam team, int peer) const { return ncclTeamRankToWorld(comm, team, peer); }
   NCCL_DEVICE_INLINE uint64_t shadow(ncclGinSignal_t index) const {

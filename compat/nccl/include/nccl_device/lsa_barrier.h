@@ -27,7 +27,7 @@ struct ncclLsaBarrierSession {
                                            ncclLsaBarrierHandle handle, uint32_t index, bool multimem = false,
                                            ncclMultimemHandle mmHandle = {})
       : comm_(comm),
-        session_(coop, comm.base, devcomm::nccl::within_lsa(comm, team), checked(comm, team, handle, index), index) {
+        session_(devcomm::nccl::group_of(coop), comm.base, devcomm::nccl::within_lsa(comm, team), checked(comm, team, handle, index), index) {
     // Unicast has the same promises.
     static_cast<void>(multimem);
     static_cast<void>(mmHandle);
@@ -70,7 +70,7 @@ struct ncclLsaBarrierSession {
   }
 
   const ncclDevComm& comm_;
-  devcomm::lsa::barrier_session<Coop> session_;
+  devcomm::lsa::barrier_session<devcomm::nccl::group_t<Coop>> session_;
   bool has_arrived_ = false;  // before a limit was reached
 };
 

@@ -9,6 +9,7 @@
 #include <devcomm/data/copy.cuh>
 #include <devcomm/data/reduce_copy.cuh>
 #include <devcomm/data/reduction.cuh>
+#include <nccl_device/coop.h>
 #include <nccl_device/core.h>
 #include <nccl_device/ptr.h>
 
@@ -53,14 +54,14 @@ template <class T, class Coop, class Sources, class Destinations, class RedOp, c
           int Unroll = devcomm::nccl::usual_unroll<T>>
 NCCL_DEVICE_INLINE void ncclLsaReduceLsaCopy(Coop coop, Sources src, int nSrc, Destinations dst, int nDst, RedOp redOp,
                                              Int count) {
-  devcomm::reduce_copy<T>(coop, nSrc, src, nDst, dst, static_cast<uint64_t>(count), redOp);
+  devcomm::reduce_copy<T>(devcomm::nccl::group_of(coop), nSrc, src, nDst, dst, static_cast<uint64_t>(count), redOp);
 }
 
 // --- sums of many to many ---
 
 template <class T, class Coop, class Sources, class Destinations, class Int, int Unroll = devcomm::nccl::usual_unroll<T>>
 NCCL_DEVICE_INLINE void ncclLsaReduceSumLsaCopy(Coop coop, Sources src, int nSrc, Destinations dst, int nDst, Int count) {
-  devcomm::reduce_copy<T>(coop, nSrc, src, nDst, dst, static_cast<uint64_t>(count), devcomm::sum{});
+  devcomm::reduce_copy<T>(devcomm::nccl::group_of(coop), nSrc, src, nDst, dst, static_cast<uint64_t>(count), devcomm::sum{});
 }
 template <class T, class Coop, class Int, int Unroll = devcomm::nccl::usual_unroll<T>>
 NCCL_DEVICE_INLINE void ncclLsaReduceSumCopy(Coop coop, ncclSymPtr<T> src, ncclTeam srcTeam, ncclSymPtr<T> dst,
@@ -104,7 +105,7 @@ NCCL_DEVICE_INLINE void ncclLsaReduceSum(Coop coop, ncclWindow_t src, size_t src
 template <class T, class Coop, class Destinations, class Int, int Unroll = devcomm::nccl::usual_unroll<T>,
           devcomm::detail::enable_if_t<devcomm::detail::is_integral<Int>> = 0>
 NCCL_DEVICE_INLINE void ncclLsaCopy(Coop coop, const T* src, Destinations dst, int nDst, Int count) {
-  devcomm::copy_to_all<T>(coop, nDst, dst, src, static_cast<uint64_t>(count));
+  devcomm::copy_to_all<T>(devcomm::nccl::group_of(coop), nDst, dst, src, static_cast<uint64_t>(count));
 }
 template <class T, class Coop, class Int, class Team, int Unroll = devcomm::nccl::usual_unroll<T>>
 NCCL_DEVICE_INLINE void ncclLsaCopy(Coop coop, const T* src, ncclSymPtr<T> dst, Int count, const Team& teamOrComm) {
