@@ -3,6 +3,7 @@
 #pragma once
 
 #include <devcomm/assert.hpp>
+#include <devcomm/data/copy.cuh>
 #include <devcomm/data/pack.cuh>
 #include <devcomm/detail/agree.cuh>
 #include <devcomm/detail/report.cuh>
@@ -93,14 +94,10 @@ DEVCOMM_DEVICE void put_tokens(const hosts_end<T>& end, const moe::routing& rout
       const int32_t place = end.sent_place(rank, t);
       if (place < 0) continue;
       char* const row = end.row(end.sent(rank, chunk), place, row_bytes);
-      const U* const token = tokens.rows.local() + uint64_t{t} * exchange.shape.hidden;
-      DEVCOMM_UNROLL_BY(4)
-      for (uint32_t i = arch::lane() * pack<U>::size; i < exchange.shape.hidden;
-           i += arch::warp_threads * pack<U>::size)
-        store_pack(reinterpret_cast<U*>(row) + i, load_pack(token + i));
-      auto* const scales = reinterpret_cast<float*>(row + exchange.shape.hidden * sizeof(U));
-      for (uint32_t i = arch::lane(); i < tokens.scales_per_token; i += arch::warp_threads)
-        scales[i] = tokens.scales.local()[uint64_t{t} * tokens.scales_per_token + i];
+      const uint64_t hidden = exchange.shape.hidden;
+      copy(warp{}, reinterpret_cast<U*>(row), tokens.rows.local() + t * hidden, hidden);
+      if (const uint64_t scales = tokens.scales_per_token; scales != 0)
+        copy(warp{}, reinterpret_cast<float*>(row + hidden * sizeof(U)), tokens.scales.local() + t * scales, scales);
     }
   });
   group.sync();

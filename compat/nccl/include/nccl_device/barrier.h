@@ -44,7 +44,7 @@ class maybe {
   maybe() = default;
   maybe(const maybe&) = delete;
   maybe& operator=(const maybe&) = delete;
-  DEVCOMM_DEVICE ~maybe() {
+  DEVCOMM_DEVICE ~maybe() noexcept(false) {  // as those of sessions
     if (exists_) get().~T();
   }
   template <class... Arguments>
