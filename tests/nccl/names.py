@@ -9,9 +9,8 @@ import re
 import sys
 
 NAME = r"\b(?:nccl[A-Z]\w*|NCCL_[A-Z]\w*)\b"
-# What is behind a handle, and what belongs to multimem, which is refused.
+# What is behind a handle.
 BEHIND_HANDLES = {"ncclComm", "ncclWindow_vidmem", "ncclWindowTable", "ncclConfig_v22800", "ncclGinOptFlags"}
-REFUSED = {"ncclMultimemHandle", "ncclTeamRequirements"}
 
 
 def names(paths, pattern=NAME):
@@ -27,7 +26,7 @@ tests = [path for path in tests if path.suffix in (".cu", ".cuh", ".hpp", ".h", 
 declared = names(headers)
 used = names(tests)
 functions = {name for name in names(headers, NAME + r"(?=\()") if name.startswith("nccl")}
-classes = names(headers, r"\bstruct (nccl[A-Z]\w*)") - BEHIND_HANDLES - REFUSED
+classes = names(headers, r"\bstruct (nccl[A-Z]\w*)") - BEHIND_HANDLES
 plain = {re.sub(r"_t$", "", name) for name in used}
 untested = sorted(name for name in functions | classes if name not in used and name not in plain)
 print(f"{len(declared)} names in the headers, {len(functions)} of functions and constructors, {len(classes)} of classes; "

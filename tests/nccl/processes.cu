@@ -30,6 +30,17 @@ __global__ void pass_on(ncclWindow_t window, int length, ncclDevComm comm) {
   barrier.sync(cta, cuda::memory_order_acq_rel);
 }
 
+/// The sum of the first elements of all ranks of the host, to the second half of each.
+__global__ void sum_of_host(ncclWindow_t window, int length, ncclDevComm comm) {
+  const ncclCoopCta cta;
+  ncclBarrierSession<ncclCoopCta> barrier(cta, ncclTeamTagLsa(), comm, 0, true);
+  barrier.sync(cta, cuda::memory_order_acquire);
+  const int part = length / comm.lsaSize, first = comm.lsaRank * part;
+  const ncclSymPtr<float> all(window);
+  ncclMultimemReduceSumCopy<float>(cta, all + first, comm.lsaMultimem, all + (length + first), comm.lsaMultimem, part);
+  barrier.sync(cta, cuda::memory_order_acq_rel);
+}
+
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
   const int rank = std::atoi(std::getenv("DEVCOMM_RANK")), ranks = std::atoi(std::getenv("DEVCOMM_SIZE"));
@@ -56,6 +67,9 @@ int main(int argc, char** argv) {
   ncclDevCommRequirements requirements = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
   requirements.barrierCount = 1;
   requirements.ginConnectionType = NCCL_GIN_CONNECTION_FULL;
+  ncclCommProperties_t properties = NCCL_COMM_PROPERTIES_INITIALIZER;
+  CHECK_NCCL(ncclCommQueryProperties(mine.comm, &properties));
+  requirements.lsaMultimem = properties.multimemSupport;
   ncclDevComm comm;
   CHECK_NCCL(ncclDevCommCreate(mine.comm, &requirements, &comm));
   pass_on<<<1, 64, 0, mine.stream>>>(data.window, elements, comm);
@@ -64,6 +78,18 @@ int main(int argc, char** argv) {
     const int of = i < elements ? rank : (rank + ranks - 1) % ranks;
     return static_cast<float>(of * 100000 + static_cast<int>(i) % elements);
   });
+  if (properties.multimemSupport) {
+    sum_of_host<<<1, 64, 0, mine.stream>>>(data.window, elements, comm);
+    CHECK_CUDA(cudaGetLastError());
+    mine.expect(data, 2 * elements, [&](std::size_t i) {
+      const int element = static_cast<int>(i) % elements;
+      if (i < elements) return static_cast<float>(rank * 100000 + element);
+      float sum = 0;
+      for (int r = rank - comm.lsaRank; r < rank - comm.lsaRank + comm.lsaSize; ++r)
+        sum += static_cast<float>(r * 100000 + element);
+      return sum;
+    });
+  }
   ncclResult_t state = ncclInternalError;
   CHECK_NCCL(ncclCommGetAsyncError(mine.comm, &state));
   CHECK_NCCL(state);

@@ -15,6 +15,7 @@
 #  include <nccl_device/coop.h>
 #  include <nccl_device/gin.h>
 #  include <nccl_device/lsa_barrier.h>
+#  include <nccl_device/multimem.h>
 #  include <nccl_device/ptr.h>
 #  include <nccl_device/reduce_copy.h>
 #endif

@@ -1,6 +1,7 @@
 // Communicators, memory and windows.
 #include "state.hpp"
 
+#include "communicator/context_of.hpp"
 #include "util/environment.hpp"
 #include "util/interfaces.hpp"
 #include "util/outside_address.hpp"
@@ -8,6 +9,7 @@
 #include <devcomm/host/bootstrap.hpp>
 #include <devcomm/host/error.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <utility>
@@ -80,9 +82,19 @@ void destroy(ncclComm_t comm) {
 }  // namespace
 
 registered_window::registered_window(host::communicator& comm, void* user, std::size_t bytes)
-    : user_(user), memory_(comm.register_memory(user, bytes)), record_({memory_.window()}) {
+    : user_(user),
+      memory_(comm.register_memory(user, bytes)),
+      shown_{memory_.window(), {}},
+      record_(shown_) {
   const std::lock_guard lock(table_guard());
   table()[handle()] = this;
+}
+
+void registered_window::add_multicast(host::communicator& comm, int number, const std::vector<int>& members) {
+  void* const bindable = is_from_mem_alloc(user_, bytes()) ? user_ : nullptr;
+  multicasts_.emplace_back(host::detail::context_of::get(comm), bindable, bytes(), members);
+  shown_.multicast[number] = multicasts_.back().address();
+  record_.write(shown_);
 }
 
 registered_window::~registered_window() {
@@ -111,6 +123,25 @@ void ncclComm::write_table() {
   } else {
     table = std::make_unique<nccl::on_device<ncclWindowTable>>(*made);
   }
+}
+
+ncclMultimemHandle ncclComm::add_multimem(const std::vector<int>& members) {
+  std::size_t number = 0;
+  if (members != get().lsa_ranks()) {
+    for (number = 1; number < multimem_teams.size(); ++number)
+      if (multimem_teams[number].empty() || multimem_teams[number] == members) break;
+    if (number == multimem_teams.size())
+      throw host::not_supported("a communicator has multimem for its LSA team and at most 7 parts of it");
+  }
+  const ncclMultimemHandle handle = nccl::handle_of_team(static_cast<int>(number));
+  if (!multimem_teams[number].empty()) return handle;
+  std::vector<nccl::registered_window*> in_order;
+  for (const auto& [win, each] : windows) in_order.push_back(each.get());
+  std::sort(in_order.begin(), in_order.end(),
+            [](const auto* a, const auto* b) { return a->get().id < b->get().id; });
+  for (nccl::registered_window* each : in_order) each->add_multicast(get(), static_cast<int>(number), members);
+  multimem_teams[number] = members;
+  return handle;
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId) {
@@ -214,16 +245,6 @@ ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
   });
 }
 
-ncclResult_t ncclMemAlloc(void** ptr, size_t size) {
-  return nccl::guarded(nullptr, [&] {
-    nccl::require(ptr, "ncclMemAlloc: where the address goes");
-    check_cuda(cudaMalloc(ptr, size), "ncclMemAlloc: cudaMalloc");
-  });
-}
-ncclResult_t ncclMemFree(void* ptr) {
-  return nccl::guarded(nullptr, [&] { check_cuda(cudaFree(ptr), "ncclMemFree: cudaFree"); });
-}
-
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags) {
   const ncclResult_t valid = nccl::guarded(comm, [&] {
     const auto alive = nccl::find_comm(comm, "ncclCommWindowRegister");
@@ -239,6 +260,9 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, nc
     auto made = std::make_unique<nccl::registered_window>(comm->get(), buff, size);
     if (comm->windows.size() == ncclWindowTable::capacity)
       throw host::not_supported("ncclCommWindowRegister: a communicator has at most 1024 windows; deregister some");
+    for (std::size_t i = 0; i < comm->multimem_teams.size(); ++i)
+      if (!comm->multimem_teams[i].empty())
+        made->add_multicast(comm->get(), static_cast<int>(i), comm->multimem_teams[i]);
     *win = made->handle();
     comm->windows[made->handle()] = std::move(made);
     comm->write_table();

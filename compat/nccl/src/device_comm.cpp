@@ -4,6 +4,8 @@
 #include <devcomm/gin/contexts.hpp>
 #include <devcomm/host/error.hpp>
 #include <devcomm/lsa/barriers.hpp>
+#include <devcomm/multimem/resources.hpp>
+#include <devcomm/multimem/window_record.hpp>
 
 #include <algorithm>
 
@@ -17,9 +19,6 @@ constexpr std::uint64_t own_buffer = 0x6e63636c;
 constexpr std::size_t mark_of_barriers = 0x62617272;
 
 void refuse(const ncclDevCommRequirements_t& asked) {
-  if (asked.lsaMultimem || asked.teamRequirementsList != nullptr)
-    throw host::not_supported("ncclDevCommCreate: multimem is not supported yet by NCCL's names; devcomm's own "
-                              "multimem::ptr is");
   if (asked.lsaLLA2ABlockCount != 0 || asked.lsaLLA2ASlotCount != 0)
     throw host::not_supported("ncclDevCommCreate: LLA2A is not supported yet");
 }
@@ -72,6 +71,26 @@ void* address_on(const window& of, int member, std::size_t offset) {
   char* begin = nullptr;
   check_cuda(cudaMemcpy(&begin, of.table + member, sizeof(begin), cudaMemcpyDeviceToHost), "cudaMemcpy");
   return begin + offset;
+}
+
+char* multicast_of_resources(const window& of) {
+  multimem::window_record record{};
+  check_cuda(cudaMemcpy(&record, of.multicast, sizeof(record), cudaMemcpyDeviceToHost), "cudaMemcpy");
+  return record.address;
+}
+
+/// Of the members of a part of the LSA team.
+std::vector<int> world_ranks_of(const host::communicator& ranks, ncclTeam_t part) {
+  const int first = ranks.lsa().rank - part.rank * part.stride;
+  const int last = first + (part.nRanks - 1) * part.stride;
+  if (part.nRanks < 1 || part.rank < 0 || part.rank >= part.nRanks || part.stride < 1 || first < 0 ||
+      last >= ranks.lsa().size)
+    throw host::invalid_argument("ncclDevCommCreate: a team with multimem is a part of the LSA team, and the rank is one "
+                                 "of its members");
+  std::vector<int> members;
+  for (int i = 0; i < part.nRanks; ++i)
+    members.push_back(ranks.lsa_ranks()[static_cast<std::size_t>(first + i * part.stride)]);
+  return members;
 }
 
 std::uint32_t cycles_per_microsecond(int device) {
@@ -132,6 +151,17 @@ ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t*
       made.ginContexts = needs.add(contexts);
       made.ginContextCount = contexts.count;
     }
+    if (asked.lsaMultimem) {
+      made.lsaMultimem = comm->add_multimem(ranks.lsa_ranks());
+      made.usesMultimem = true;
+      needs.add(multimem::resources{multimem::policy::required});
+    }
+    for (auto* node = asked.teamRequirementsList; node != nullptr; node = node->next) {
+      if (!node->multimem) continue;
+      const ncclMultimemHandle handle = comm->add_multimem(nccl::world_ranks_of(ranks, node->team));
+      if (node->outMultimemHandle != nullptr) *node->outMultimemHandle = handle;
+      made.usesMultimem = true;
+    }
     host::device_communicator owner = ranks.create_device_comm(needs);
     made.base = owner.get();
     made.rank = ranks.rank();
@@ -141,7 +171,10 @@ ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t*
     made.cyclesPerMicrosecond = nccl::cycles_per_microsecond(comm->device);
     if (!comm->table) comm->write_table();
     made.windowTable = comm->table->get();
-    auto resources = std::make_unique<nccl::on_device<ncclWindow_vidmem>>(ncclWindow_vidmem{made.base.resources});
+    ncclWindow_vidmem shown{made.base.resources, {}};
+    if (asked.lsaMultimem)
+      shown.multicast[nccl::lsa_multimem] = nccl::multicast_of_resources(made.base.resources);
+    auto resources = std::make_unique<nccl::on_device<ncclWindow_vidmem>>(shown);
     made.resourceWindow = resources->get();
     *outDevComm = made;
     comm->device_comms.emplace(made.base.resources.local,
@@ -169,7 +202,7 @@ ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t* prop
     properties->nRanks = ranks.size();
     properties->cudaDev = properties->nvmlDev = comm->device;
     properties->deviceApiSupport = true;
-    properties->multimemSupport = false;
+    properties->multimemSupport = ranks.properties().multicast.available;
     const bool has_network = ranks.properties().network.available;
     properties->ginType = properties->railedGinType = has_network ? NCCL_GIN_TYPE_PROXY : NCCL_GIN_TYPE_NONE;
     properties->nLsaTeams = ranks.size() / ranks.lsa().size;
@@ -225,6 +258,23 @@ ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int pe
     const int member = peer - of.lsa_first;
     *outPtr = member < 0 || member >= of.lsa_size || offset > of.bytes ? nullptr : nccl::address_on(of, member, offset);
   });
+}
+
+ncclResult_t ncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset, ncclMultimemHandle_t multimem,
+                                          void** outPtr) {
+  return nccl::guarded(nullptr, [&] {
+    nccl::require(outPtr, "ncclGetMultimemDevicePointer: where the address goes");
+    const nccl::registered_window& of = nccl::find_window(window);
+    const int team = nccl::team_number(multimem);
+    if (team < 0 || team >= ncclWindow_vidmem::max_teams || offset > of.bytes())
+      throw host::invalid_argument("ncclGetMultimemDevicePointer: there is no such handle, or byte");
+    *outPtr = nullptr;
+    if (of.multicast(team) != nullptr) *outPtr = of.multicast(team) + offset;
+  });
+}
+
+ncclResult_t ncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t offset, void** outPtr) {
+  return ncclGetMultimemDevicePointer(window, offset, nccl::handle_of_team(nccl::lsa_multimem), outPtr);
 }
 
 ncclTeam_t ncclTeamWorld(ncclComm_t comm) { return {comm->get().size(), comm->get().rank(), 1}; }

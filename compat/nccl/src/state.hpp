@@ -8,11 +8,15 @@
 #include <devcomm/host/communicator.hpp>
 #include <devcomm/launch.hpp>
 
+#include "memory/team_multicast.hpp"
+
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace devcomm::nccl {
 
@@ -47,10 +51,16 @@ class registered_window {
   [[nodiscard]] void* user() const { return user_; }
   [[nodiscard]] std::size_t bytes() const { return memory_.bytes(); }
   [[nodiscard]] const window& get() const { return memory_.window(); }
+  [[nodiscard]] char* multicast(int team) const { return shown_.multicast[team]; }
+
+  /// *Collective*: gives it a multicast address for that team, if its memory can have one.
+  void add_multicast(host::communicator& comm, int number, const std::vector<int>& members);
 
  private:
   void* user_;
   host::symmetric_memory memory_;
+  std::vector<host::detail::team_multicast> multicasts_;
+  ncclWindow_vidmem shown_;
   on_device<ncclWindow_vidmem> record_;
 };
 
@@ -58,6 +68,9 @@ struct owned_device_comm {
   host::device_communicator owner;
   std::unique_ptr<on_device<ncclWindow_vidmem>> resources;
 };
+
+/// Whether all `bytes` from `memory` on are of one `ncclMemAlloc`.
+[[nodiscard]] bool is_from_mem_alloc(const void* memory, std::size_t bytes);
 
 /// The window of a handle. Throws `host::invalid_argument` where there is none.
 const registered_window& find_window(ncclWindow_t handle);
@@ -87,10 +100,14 @@ struct ncclComm {
   std::map<ncclWindow_t, std::unique_ptr<devcomm::nccl::registered_window>> windows;
   std::map<const char*, devcomm::nccl::owned_device_comm> device_comms;  // by where their resources are
   std::unique_ptr<devcomm::nccl::on_device<ncclWindowTable>> table;      // of windows
+  /// World ranks by the team's number; none where it has not been asked for.
+  std::array<std::vector<int>, ncclWindow_vidmem::max_teams> multimem_teams;
   std::string error;
 
   /// Throws where it has not been made yet, or no more.
   devcomm::host::communicator& get();
+  /// *Collective*: the handle of a part of the LSA team, for which all windows have multicast addresses from now on.
+  ncclMultimemHandle add_multimem(const std::vector<int>& members);
   /// Shows kernels the windows that there are.
   void write_table();
 };

@@ -1,3 +1,4 @@
+#include "communicator/context_of.hpp"
 #include "communicator/device_communicator_state.hpp"
 #include "communicator/ended_rank.hpp"
 #include "communicator/split.hpp"
@@ -154,6 +155,8 @@ void communicator::abort() noexcept {
 bool communicator::aborted() const noexcept { return state_->aborts->aborted(); }
 int communicator::dead_rank() const noexcept { return state_->aborts->lost_rank(); }
 void communicator::check() const { state_->aborts->check(); }
+
+detail::rank_context& detail::context_of::get(communicator& of) { return *of.state_; }
 
 void detail::ended_rank::finish(communicator& returned) {
   const communicator::state& c = *returned.state_;

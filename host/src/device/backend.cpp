@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 namespace devcomm::host::detail {
 namespace {
@@ -57,6 +58,13 @@ capability sharing_port::nvlink_domain(int) {
 }
 
 sharing_port::mapped_memory sharing_port::retain_mapped(int, void*, std::size_t, handle_kind) { return {}; }
+
+sharing_port::bindable_memory sharing_port::retain_bindable(int device, void* pointer, std::size_t bytes,
+                                                            handle_kind kind) {
+  mapped_memory found = retain_mapped(device, pointer, bytes, kind);
+  if (found.pieces.size() != 1) return {};
+  return {std::move(found.pieces.front()), found.bytes.front(), found.offset};
+}
 
 capability network_port::network() { return {false, "this version has no network transport for these devices"}; }
 

@@ -237,6 +237,15 @@ class sharing_port {
   /// The physical memory in which `bytes` from `pointer` lie. Throws `not_supported` where that cannot be exported as
   /// `kind`. *Requires* `check_pointer` for peers.
   [[nodiscard]] virtual mapped_memory retain_mapped(int device, void* pointer, std::size_t bytes, handle_kind kind);
+
+  /// Memory that can be bound to a multicast object.
+  struct bindable_memory {
+    std::shared_ptr<physical_memory> memory;  ///< null: it is none
+    std::size_t bytes = 0;                    ///< all of it
+    std::size_t offset = 0;                   ///< of the pointer in it
+  };
+  /// The same, where `bytes` from `pointer` lie in one piece. Without an override, by `retain_mapped`.
+  [[nodiscard]] virtual bindable_memory retain_bindable(int device, void* pointer, std::size_t bytes, handle_kind kind);
 };
 
 /// Work that goes on beside kernels until this is destroyed, which waits until there is none left.

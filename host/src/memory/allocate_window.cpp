@@ -1,13 +1,14 @@
 #include <devcomm/host/error.hpp>
 #include <devcomm/multimem/window_record.hpp>
 
+#include "memory/handle_exchange.hpp"
+#include "memory/open_multicast.hpp"
 #include "memory/window_state.hpp"
 #include "rank/forgetting.hpp"
 
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -26,24 +27,6 @@ struct wish {
   policy multimem = policy::none;
   memory_place place = memory_place::device;
   std::uint32_t team = 0;  ///< size of its LSA team; 0: the size of the window does not depend on it
-};
-
-/// How others open a rank's memory, or the team's multicast object, unless by a descriptor.
-struct handle_bytes {
-  std::uint32_t count = 0;
-  std::array<std::byte, max_handle_bytes> bytes{};
-
-  void set(const std::vector<std::byte>& exported) {
-    if (exported.size() > bytes.size()) {
-      throw system_error("a memory handle of " + std::to_string(exported.size()) +
-                         " bytes is larger than the library expects");
-    }
-    count = static_cast<std::uint32_t>(exported.size());
-    std::copy(exported.begin(), exported.end(), bytes.begin());
-  }
-  [[nodiscard]] std::span<const std::byte> get() const {
-    return std::span(bytes).first(std::min<std::size_t>(count, bytes.size()));
-  }
 };
 
 const char* name_of(policy multimem) {
@@ -172,7 +155,7 @@ class allocation_steps {
     std::unique_ptr<physical_memory> memory =
         is_pinned_ ? context_.devices.create_pinned(context_.device, rounded_, context_.handle)
                    : context_.devices.create_physical(context_.device, rounded_, context_.handle);
-    const handle_bytes mine = hand_over(*memory, window_piece::memory);
+    const handle_bytes mine = hand_over(context_, *memory, context_.lsa_ranks, number_, window_piece::memory, until_);
     space_ = context_.process->share<window_mapping>(number_, context_.lsa_ranks.front(), lsa_.size);
     space_->place(lsa_.rank, std::move(memory), context_.device);
     return mine;
@@ -209,17 +192,8 @@ class allocation_steps {
   /// Every device is added before any memory is bound, and all is bound before an address is given out: between the
   /// steps all ranks synchronize, LSA teams without multicast included.
   void add_multimem(window_state& state) {
-    const bool first = has_multicast() && lsa_.rank == 0;
-    const std::vector<handle_bytes> objects = gather_in_team([&] {
-      if (!first) return handle_bytes{};
-      space_->multicast().open([&] { return context_.devices.create_multicast(lsa_.size, rounded_, context_.handle); });
-      return hand_over(space_->multicast().object(), window_piece::multicast);
-    });
-    context_.agree.together(call_, [&] {
-      if (!has_multicast()) return;
-      space_->multicast().open([&] { return import_multicast(objects); });
-      space_->multicast().add_device(context_.device);
-    });
+    open_multicast(context_, call_, {context_.name_of_lsa(), context_.lsa_ranks, lsa_.rank}, has_multicast(), number_,
+                   rounded_, until_, space_->multicast());
     context_.agree.together(call_, [&] {
       if (has_multicast()) space_->bind_multicast(lsa_.rank, context_.device, rounded_);
     });
@@ -237,33 +211,6 @@ class allocation_steps {
     if (!has_multicast()) {
       state.multimem.reason = "in software, by loads from and stores to each member: " + state.multimem.reason;
     }
-  }
-
-  [[nodiscard]] std::unique_ptr<multicast_object> import_multicast(const std::vector<handle_bytes>& objects) {
-    const int owner = world_rank(0);
-    if (context_.handle == handle_kind::file_descriptor) {
-      const unique_fd descriptor =
-          context_.process->links().take_memory(number_, owner, until_, window_piece::multicast);
-      return context_.devices.import_multicast_descriptor(descriptor.get(), rounded_);
-    }
-    return context_.devices.import_multicast_bytes(context_.handle, objects[static_cast<std::size_t>(owner)].get(),
-                                                   rounded_);
-  }
-
-  /// Exports memory or a multicast object to the other processes of the team: sends a descriptor, or returns what
-  /// travels by the bootstrap.
-  template <class Object>
-  [[nodiscard]] handle_bytes hand_over(Object& what, window_piece piece) {
-    handle_bytes mine;
-    if (context_.handle == handle_kind::file_descriptor) {
-      const unique_fd descriptor(what.export_descriptor());
-      for (const int process : context_.other_processes()) {
-        context_.process->links().send_memory(process, number_, context_.rank(), descriptor.get(), until_, piece);
-      }
-    } else if (context_.handle != handle_kind::none) {
-      mine.set(what.export_bytes());
-    }
-    return mine;
   }
 
   [[nodiscard]] int world_rank(int member) const { return context_.lsa_ranks[static_cast<std::size_t>(member)]; }

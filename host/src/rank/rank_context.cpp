@@ -263,9 +263,9 @@ bool rank_context::same_process(int other) const {
   return std::find(local_ranks.begin(), local_ranks.end(), other) != local_ranks.end();
 }
 
-std::vector<int> rank_context::other_processes() const {
+std::vector<int> rank_context::other_processes(const std::vector<int>& ranks) const {
   std::vector<int> firsts;
-  for (const int peer : lsa_ranks) {
+  for (const int peer : ranks) {
     if (same_process(peer)) continue;
     const int first = ranks_of_process(peers, peer).front();
     if (std::find(firsts.begin(), firsts.end(), first) == firsts.end()) firsts.push_back(first);

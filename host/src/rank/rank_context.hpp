@@ -45,8 +45,9 @@ struct rank_context {
   [[nodiscard]] int rank() const noexcept { return agree.rank(); }
   [[nodiscard]] int size() const noexcept { return agree.size(); }
   [[nodiscard]] bool same_process(int other) const;
-  /// The first ranks of the other processes that hold members of the LSA team.
-  [[nodiscard]] std::vector<int> other_processes() const;
+  /// The first ranks of the other processes that hold some of `ranks`, or members of the LSA team.
+  [[nodiscard]] std::vector<int> other_processes(const std::vector<int>& ranks) const;
+  [[nodiscard]] std::vector<int> other_processes() const { return other_processes(lsa_ranks); }
   /// Whether all ranks are on this rank's host.
   [[nodiscard]] bool is_one_host() const noexcept { return !watches_; }
   /// For steps in which the members of an LSA team exchange something.

@@ -3,6 +3,7 @@
 #include "base/sanitizer.hpp"
 #include "gpu/host_accesses.hpp"
 #include "gpu/memory_names.hpp"
+#include "gpu/multicast.hpp"
 
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -179,6 +180,7 @@ bool release(memory_kind kind, void* pointer) {
   const record r = found->second;
   all.erase(found);
   if (kind == memory_kind::pinned) remove_host_range(pointer);
+  remove_physical_mapping(static_cast<char*>(pointer));
   sanitizer::unpoison(pointer, whole_pages(r.bytes));
   sanitizer::forget(pointer, r.bytes);
   char* const range = static_cast<char*>(pointer) - page;

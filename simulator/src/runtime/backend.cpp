@@ -337,6 +337,18 @@ class simulator_backend final : public host::detail::backend {
     return {detail::export_by_name(found->descriptor, found->bytes),
             static_cast<std::size_t>(static_cast<char*>(pointer) - found->base)};
   }
+  /// Of any allocation, in whole granules; only the part that it has is ever accessed.
+  [[nodiscard]] bindable_memory retain_bindable(int device, void* pointer, std::size_t,
+                                                host::detail::handle_kind kind) override {
+    const auto found = detail::host_port::find_allocation(pointer);
+    if (!found) return {};
+    if (kind != host::detail::handle_kind::none) detail::host_port::note_shared_memory();
+    constexpr std::size_t granularity = detail::multicast_file::granularity;
+    const std::size_t bytes = (found->bytes + granularity - 1) / granularity * granularity;
+    detail::host_port::add_physical_mapping(detail::name_of_file(found->descriptor), found->base, bytes);
+    return {std::make_shared<memfd>(device, unique_fd(detail::copy_of(found->descriptor)), bytes, nullptr), bytes,
+            static_cast<std::size_t>(static_cast<char*>(pointer) - found->base)};
+  }
   [[nodiscard]] std::uint64_t allocation_id(int, const void* pointer) override {
     const auto found = detail::host_port::find_allocation(pointer);
     return found ? found->number : 0;

@@ -82,10 +82,13 @@ struct ncclGinBarrierSession {
   NCCL_DEVICE_INLINE void sync(Coop, cuda::memory_order,
                                ncclGinFenceLevel fence = ncclGinFenceLevel::Put | ncclGinFenceLevel::Get) {
     session_.sync(level_of(fence));
+    devcomm::nccl::order_aliases(comm_);
   }
   NCCL_DEVICE_INLINE ncclResult_t sync(Coop, cuda::memory_order, ncclGinFenceLevel fence, uint64_t timeoutCycles) {
-    return devcomm::nccl::result_of(
-        session_.sync_for(devcomm::nccl::nanoseconds_of(comm_, timeoutCycles), level_of(fence)));
+    const devcomm::status outcome =
+        session_.sync_for(devcomm::nccl::nanoseconds_of(comm_, timeoutCycles), level_of(fence));
+    devcomm::nccl::order_aliases(comm_);
+    return devcomm::nccl::result_of(outcome);
   }
 
  private:

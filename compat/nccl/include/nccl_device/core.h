@@ -42,6 +42,7 @@ typedef ncclDevResourceHandle ncclDevResourceHandle_t;
 typedef uint32_t ncclGinSignal_t;
 typedef uint32_t ncclGinCounter_t;
 
+/// Of a team. Null where none was asked for; otherwise no address, as each window has its own: see `ncclWindow_vidmem`.
 struct ncclMultimemHandle {
   void* mcBasePtr;
 };
@@ -70,6 +71,7 @@ struct ncclDevComm {
   uint32_t cyclesPerMicrosecond;  ///< of the clock that limits of waits are given in
   ncclWindow_t resourceWindow;
   const struct ncclWindowTable* windowTable;  ///< in memory of the device
+  bool usesMultimem;                          ///< barriers order multicast addresses with others
   struct ncclGinBarrierHandle railGinBarrier;
   struct ncclGinBarrierHandle worldGinBarrier;
   struct ncclGinBarrierHandle hybridRailGinBarrier;
@@ -182,6 +184,8 @@ ncclResult_t ncclGinBarrierCreateRequirement(ncclComm_t comm, ncclTeam_t team, i
                                              ncclGinBarrierHandle_t* outHandle, ncclDevResourceRequirements_t* outReq);
 ncclResult_t ncclGetLsaDevicePointer(ncclWindow_t window, size_t offset, int lsaRank, void** outPtr);
 ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void** outPtr);
+ncclResult_t ncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset, ncclMultimemHandle_t multimem, void** outPtr);
+ncclResult_t ncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t offset, void** outPtr);
 #ifdef __cplusplus
 }
 
@@ -234,7 +238,10 @@ NCCL_HOST_DEVICE_INLINE int ncclTeamRankInDifference(ncclTeam parent, ncclTeam s
 
 /// What a window handle points to, in memory of the device.
 struct ncclWindow_vidmem {
+  static constexpr int max_teams = 8;
+
   devcomm::window window;
+  char* multicast[max_teams];  ///< addresses by the number of a team with multimem, the LSA team's first; null: none
 };
 
 /// The windows of a communicator, those of no more than one range of addresses.
@@ -250,6 +257,16 @@ struct ncclWindowTable {
 };
 
 namespace devcomm::nccl {
+
+/// Number of the LSA team among those with multimem.
+inline constexpr int lsa_multimem = 0;
+/// A team's handle, and its number.
+DEVCOMM_HOST_DEVICE inline ncclMultimemHandle handle_of_team(int number) {
+  return {reinterpret_cast<void*>(static_cast<uintptr_t>(number) + 1)};
+}
+DEVCOMM_HOST_DEVICE inline int team_number(ncclMultimemHandle handle) {
+  return static_cast<int>(reinterpret_cast<uintptr_t>(handle.mcBasePtr)) - 1;
+}
 
 /// A part of the LSA team, by the numbers that devcomm's sessions inside of it take.
 DEVCOMM_HOST_DEVICE inline team within_lsa(const ncclDevComm& comm, ncclTeam part) {

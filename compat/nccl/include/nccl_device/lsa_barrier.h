@@ -3,6 +3,7 @@
 #ifndef DEVCOMM_NCCL_DEVICE_LSA_BARRIER_H_
 #define DEVCOMM_NCCL_DEVICE_LSA_BARRIER_H_
 
+#include <devcomm/arch/multimem.cuh>
 #include <devcomm/assert.hpp>
 #include <devcomm/lsa/barrier_session.cuh>
 #include <nccl_device/coop.h>
@@ -14,6 +15,11 @@ namespace devcomm::nccl {
 /// launch, as NCCL's programs expect of the first barrier. Sequentially consistent orders are taken for `acq_rel`.
 DEVCOMM_DEVICE constexpr bool releases(cuda::memory_order order) {
   return order != cuda::memory_order_relaxed && order != cuda::memory_order_consume && order != cuda::memory_order_acquire;
+}
+
+/// After a wait: what peers did by multicast addresses, or by others, is ordered with what comes by the other kind.
+DEVCOMM_DEVICE inline void order_aliases(const ncclDevComm& comm) {
+  if (comm.usesMultimem) arch::fence_alias();
 }
 
 }  // namespace devcomm::nccl
@@ -38,15 +44,23 @@ struct ncclLsaBarrierSession {
   ncclLsaBarrierSession(const ncclLsaBarrierSession&) = delete;
 
   NCCL_DEVICE_INLINE void arrive(Coop, cuda::memory_order order) { session_.arrive(order_of(order)); }
-  NCCL_DEVICE_INLINE void wait(Coop, cuda::memory_order) { session_.wait(devcomm::memory_order::acquire); }
+  NCCL_DEVICE_INLINE void wait(Coop, cuda::memory_order) {
+    session_.wait(devcomm::memory_order::acquire);
+    devcomm::nccl::order_aliases(comm_);
+  }
   NCCL_DEVICE_INLINE void sync(Coop coop, cuda::memory_order order) {
-    if (devcomm::nccl::releases(order)) return session_.sync(devcomm::memory_order::acq_rel);
+    if (devcomm::nccl::releases(order)) {
+      session_.sync(devcomm::memory_order::acq_rel);
+      return devcomm::nccl::order_aliases(comm_);
+    }
     arrive(coop, order);
     wait(coop, order);
   }
   NCCL_DEVICE_INLINE ncclResult_t wait(Coop, cuda::memory_order, uint64_t timeoutCycles) {
-    return devcomm::nccl::result_of(session_.wait_for(devcomm::nccl::nanoseconds_of(comm_, timeoutCycles),
-                                                      devcomm::memory_order::acquire));
+    const devcomm::status outcome = session_.wait_for(devcomm::nccl::nanoseconds_of(comm_, timeoutCycles),
+                                                      devcomm::memory_order::acquire);
+    devcomm::nccl::order_aliases(comm_);
+    return devcomm::nccl::result_of(outcome);
   }
   NCCL_DEVICE_INLINE ncclResult_t sync(Coop coop, cuda::memory_order order, uint64_t timeoutCycles) {
     if (!has_arrived_) arrive(coop, order);

@@ -14,6 +14,18 @@ DEVCOMM_DEVICE inline const window& window_of(ncclWindow_t handle) {
                  "the window is null: ncclCommWindowRegister has not been called for it, or in a group that has not ended");
   return handle->window;
 }
+/// The multicast address of a window for a team with multimem.
+DEVCOMM_DEVICE inline char* multicast_of(const ncclWindow_vidmem& of, size_t offset, ncclMultimemHandle team) {
+  DEVCOMM_ASSERT(team.mcBasePtr != nullptr,
+                 "the multimem handle is empty: ask for lsaMultimem, or for a team's in teamRequirementsList");
+  char* const begin = of.multicast[team_number(team)];
+  DEVCOMM_ASSERT(begin != nullptr,
+                 "the window has no multicast address: its memory comes from ncclMemAlloc on every rank, and begins at "
+                 "one offset in it");
+  DEVCOMM_ASSERT_OF(offset <= of.window.bytes, "byte", offset, of.window.bytes,
+                    "window offset is past the window's end");
+  return begin + offset;
+}
 /// Where a part of the resource window begins.
 DEVCOMM_HOST_DEVICE constexpr uint64_t offset_of(ncclDevResourceHandle_t handle) { return uint64_t{handle} * 128; }
 
@@ -36,6 +48,15 @@ NCCL_DEVICE_INLINE void* ncclGetPeerPointer(ncclWindow_t w, size_t offset, ncclT
   return window.peer_pointer(window.world_rank(window.lsa_rank) + (peer - team.rank) * team.stride, offset);
 }
 
+/// Of all members of a team at once, for multimem instructions.
+NCCL_DEVICE_INLINE void* ncclGetMultimemPointer(ncclWindow_t w, size_t offset, ncclMultimemHandle mm) {
+  static_cast<void>(devcomm::nccl::window_of(w));
+  return devcomm::nccl::multicast_of(*w, offset, mm);
+}
+NCCL_DEVICE_INLINE void* ncclGetLsaMultimemPointer(ncclWindow_t w, size_t offset, const ncclDevComm& comm) {
+  return ncclGetMultimemPointer(w, offset, comm.lsaMultimem);
+}
+
 NCCL_HOST_DEVICE_INLINE size_t ncclGetResourceBufferOffset(ncclDevResourceHandle_t h) {
   return devcomm::nccl::offset_of(h);
 }
@@ -48,6 +69,13 @@ NCCL_DEVICE_INLINE void* ncclGetResourceBufferLsaPointer(const ncclDevComm& comm
 NCCL_DEVICE_INLINE void* ncclGetResourceBufferPeerPointer(const ncclDevComm& comm, ncclDevResourceHandle_t h,
                                                           ncclTeam team, int peer) {
   return comm.base.resources.peer_pointer(ncclTeamRankToWorld(comm, team, peer), devcomm::nccl::offset_of(h));
+}
+NCCL_DEVICE_INLINE void* ncclGetResourceBufferMultimemPointer(const ncclDevComm& comm, ncclDevResourceHandle_t h,
+                                                              ncclMultimemHandle mm) {
+  return ncclGetMultimemPointer(comm.resourceWindow, devcomm::nccl::offset_of(h), mm);
+}
+NCCL_DEVICE_INLINE void* ncclGetResourceBufferLsaMultimemPointer(const ncclDevComm& comm, ncclDevResourceHandle_t h) {
+  return ncclGetResourceBufferMultimemPointer(comm, h, comm.lsaMultimem);
 }
 
 /// Element `*this` of a window on every rank. Arithmetic is in elements.
@@ -96,6 +124,10 @@ struct ncclSymPtr {
   NCCL_DEVICE_INLINE T* peerPtr(ncclTeam team, int peer) const {
     return static_cast<T*>(ncclGetPeerPointer(window, offset, team, peer));
   }
+  NCCL_DEVICE_INLINE T* multimemPtr(ncclMultimemHandle mm) const {
+    return static_cast<T*>(ncclGetMultimemPointer(window, offset, mm));
+  }
+  NCCL_DEVICE_INLINE T* lsaMultimemPtr(const ncclDevComm& comm) const { return multimemPtr(comm.lsaMultimem); }
 };
 
 NCCL_DEVICE_INLINE ncclSymPtr<char> ncclGetResourceBuffer(const ncclDevComm& comm, ncclDevResourceHandle_t h) {

@@ -35,6 +35,7 @@ using multimem_policy = devcomm::multimem::policy;
 
 namespace detail {
 class backend;
+struct context_of;
 struct ended_rank;
 }  // namespace detail
 
@@ -263,6 +264,7 @@ class communicator {
   void check() const;
 
  private:
+  friend struct detail::context_of;
   friend struct detail::ended_rank;
   class state;
   /// As that of `symmetric_memory`.
