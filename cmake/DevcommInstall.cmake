@@ -8,7 +8,8 @@ set(DEVCOMM_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/devcomm")
 
 set_target_properties(devcomm PROPERTIES EXPORT_NAME devcomm)
 set(installed_targets devcomm)
-foreach(part IN ITEMS host_core host simulator simulator_race nccl nccl_cuda nccl_simulator)
+foreach(part IN ITEMS host_core host simulator simulator_race nccl nccl_cuda nccl_simulator
+    nccl_kernels nccl_kernels_race)
   if(TARGET devcomm_${part})
     set_target_properties(devcomm_${part} PROPERTIES EXPORT_NAME ${part})
     list(APPEND installed_targets devcomm_${part})

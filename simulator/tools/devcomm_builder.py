@@ -227,7 +227,8 @@ class Builder:
 
     def link(self, mode, program, objects):
         i = self.installation
-        parts = [*(["nccl_simulator"] if self.options.nccl else []), "simulator", "host_core"]
+        watched = "_race" if mode in ("race", "explore") else ""
+        parts = [*(["nccl_simulator", f"nccl_kernels{watched}"] if self.options.nccl else []), "simulator", "host_core"]
         wanted = ["_ZN7devcomm4host6detail15current_backendEv"]
         if mode in ("race", "explore"):
             parts.insert(0, "simulator_race")

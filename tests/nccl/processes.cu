@@ -90,6 +90,10 @@ int main(int argc, char** argv) {
       return sum;
     });
   }
+  CHECK_NCCL(ncclAllReduce(data.data, data.data + elements, elements, ncclFloat, ncclMax, mine.comm, mine.stream));
+  mine.expect(data, 2 * elements, [&](std::size_t i) {
+    return static_cast<float>((i < elements ? rank : ranks - 1) * 100000 + static_cast<int>(i) % elements);
+  });
   ncclResult_t state = ncclInternalError;
   CHECK_NCCL(ncclCommGetAsyncError(mine.comm, &state));
   CHECK_NCCL(state);

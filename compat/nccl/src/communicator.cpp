@@ -2,6 +2,7 @@
 #include "state.hpp"
 
 #include "communicator/context_of.hpp"
+#include "memory/team_multicast.hpp"
 #include "util/environment.hpp"
 #include "util/interfaces.hpp"
 #include "util/outside_address.hpp"
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 namespace devcomm::nccl {
@@ -53,6 +55,7 @@ ncclResult_t make(ncclComm_t* out, int rank, int nranks, const ncclConfig_t* con
       host::communicator_options options;
       options.device = device;
       made->ranks.emplace(ranks(), options);
+      made->operations = std::make_unique<stream_operations>(*made->ranks);
     } catch (...) {
       *out = nullptr;
       forget(made);
@@ -71,12 +74,50 @@ std::map<ncclWindow_t, const registered_window*>& table() {
   return windows;
 }
 
-void destroy(ncclComm_t comm) {
+void destroy(ncclComm& comm) {
+  comm.device_comms.clear();
+  comm.windows.clear();
+  comm.table.reset();
+  comm.operations.reset();
+  comm.ranks.reset();
+}
+
+/// Destroys one when all ranks have done what they were told to do on streams.
+void finish(ncclComm& comm) {
+  try {
+    check_cuda(cudaSetDevice(comm.device), "cudaSetDevice");
+    if (comm.operations) comm.operations->wait();
+    if (comm.ranks && !comm.ranks->aborted()) comm.ranks->barrier();
+  } catch (const std::exception&) {  // a rank that is lost is waited for no more
+  }
+  destroy(comm);
+}
+
+/// A rank's part is over. One thread may end those of several ranks, one after the other: so the last of the process's
+/// ends them all.
+void leave(const std::shared_ptr<ncclComm>& comm) {
+  static auto& guard = *new std::mutex;
+  static auto& left = *new std::map<const void*, std::vector<std::shared_ptr<ncclComm>>>;
   comm->device_comms.clear();
   comm->windows.clear();
   comm->table.reset();
-  comm->ranks.reset();
-  forget(comm);
+  std::vector<std::shared_ptr<ncclComm>> ending{comm};
+  if (comm->ranks) {
+    const host::detail::rank_context& context = host::detail::context_of::get(*comm->ranks);
+    const std::lock_guard lock(guard);
+    auto& before = left[context.process.get()];
+    before.push_back(comm);
+    if (before.size() < context.local_ranks.size()) {
+      ending.clear();
+    } else {
+      ending = std::move(before);
+      left.erase(context.process.get());
+    }
+  }
+  std::vector<std::thread> threads;
+  for (std::size_t i = 1; i < ending.size(); ++i) threads.emplace_back([&, i] { finish(*ending[i]); });
+  if (!ending.empty()) finish(*ending[0]);
+  for (auto& each : threads) each.join();
 }
 
 }  // namespace
@@ -92,8 +133,9 @@ registered_window::registered_window(host::communicator& comm, void* user, std::
 
 void registered_window::add_multicast(host::communicator& comm, int number, const std::vector<int>& members) {
   void* const bindable = is_from_mem_alloc(user_, bytes()) ? user_ : nullptr;
-  multicasts_.emplace_back(host::detail::context_of::get(comm), bindable, bytes(), members);
-  shown_.multicast[number] = multicasts_.back().address();
+  multicasts_.push_back(std::make_unique<host::detail::team_multicast>(host::detail::context_of::get(comm), bindable,
+                                                                       bytes(), members));
+  shown_.multicast[number] = multicasts_.back()->address();
   record_.write(shown_);
 }
 
@@ -200,6 +242,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
     auto made = std::make_unique<ncclComm>();
     made->device = comm->device;
     made->ranks.emplace(std::move(*part));
+    made->operations = std::make_unique<nccl::stream_operations>(*made->ranks);
     *newcomm = nccl::adopt(std::move(made));
   });
 }
@@ -213,7 +256,11 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
-  return nccl::submit(comm, [=] { nccl::destroy(comm); });
+  return nccl::submit(comm, [=] {
+    const auto alive = nccl::find_comm(comm, "ncclCommDestroy");
+    nccl::forget(comm);
+    nccl::leave(alive);
+  });
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
@@ -222,7 +269,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     comm->get().abort();
     static_cast<void>(cudaDeviceSynchronize());  // kernels that waited have ended, and use its memory no more
     static_cast<void>(cudaGetLastError());
-    nccl::destroy(comm);
+    nccl::destroy(*comm);
+    nccl::forget(comm);
   });
 }
 

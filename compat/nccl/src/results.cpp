@@ -68,10 +68,21 @@ std::shared_ptr<ncclComm> look_up(ncclComm_t handle) {
   return found == handles().end() ? nullptr : found->second;
 }
 
+struct calls_of_comm {
+  ncclComm_t comm;
+  std::vector<std::function<void()>> calls;
+  std::vector<std::function<void()>> last;
+};
 /// What one thread has put off until its group ends.
 struct group_of_calls {
   int depth = 0;
-  std::vector<std::pair<ncclComm_t, std::vector<std::function<void()>>>> calls;
+  std::vector<calls_of_comm> comms;
+
+  calls_of_comm& of(ncclComm_t comm) {
+    for (calls_of_comm& each : comms)
+      if (each.comm == comm) return each;
+    return comms.emplace_back(calls_of_comm{comm, {}, {}});
+  }
 };
 thread_local group_of_calls group;
 
@@ -113,12 +124,12 @@ ncclResult_t guarded(ncclComm_t comm, const std::function<void()>& body) {
 
 ncclResult_t submit(ncclComm_t comm, const std::function<void()>& body) {
   if (group.depth == 0) return run(comm, body);
-  for (auto& [of, calls] : group.calls) {
-    if (of != comm) continue;
-    calls.push_back(body);
-    return ncclSuccess;
-  }
-  group.calls.push_back({comm, {body}});
+  group.of(comm).calls.push_back(body);
+  return ncclSuccess;
+}
+ncclResult_t submit_last(ncclComm_t comm, const std::function<void()>& body) {
+  if (group.depth == 0) return run(comm, body);
+  group.of(comm).last.push_back(body);
   return ncclSuccess;
 }
 
@@ -146,17 +157,19 @@ ncclResult_t ncclGroupEnd() {
     if (nccl::group.depth == 0) throw host::invalid_argument("ncclGroupEnd without ncclGroupStart");
   });
   if (begun != ncclSuccess || --nccl::group.depth > 0) return begun;
-  const auto calls = std::exchange(nccl::group.calls, {});
-  std::vector<nccl::last_error> outcomes(calls.size());
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < calls.size(); ++i)
-    threads.emplace_back([&, i] {
-      for (const auto& body : calls[i].second) {
-        if (nccl::run(calls[i].first, body) == ncclSuccess) continue;
+  const auto comms = std::exchange(nccl::group.comms, {});
+  std::vector<nccl::last_error> outcomes(comms.size());
+  const auto run_calls = [&](std::size_t i) {
+    for (const auto* calls : {&comms[i].calls, &comms[i].last})
+      for (const auto& body : *calls) {
+        if (nccl::run(comms[i].comm, body) == ncclSuccess) continue;
         outcomes[i] = nccl::last_of_thread;
         return;
       }
-    });
+  };
+  std::vector<std::thread> threads;
+  for (std::size_t i = 1; i < comms.size(); ++i) threads.emplace_back(run_calls, i);
+  if (!comms.empty()) run_calls(0);  // here, as streams may be those of this thread
   for (auto& each : threads) each.join();
   for (const auto& outcome : outcomes) {
     if (outcome.result == ncclSuccess) continue;

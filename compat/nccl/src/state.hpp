@@ -8,7 +8,7 @@
 #include <devcomm/host/communicator.hpp>
 #include <devcomm/launch.hpp>
 
-#include "memory/team_multicast.hpp"
+#include "stream_operations.hpp"
 
 #include <array>
 #include <functional>
@@ -17,6 +17,10 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+namespace devcomm::host::detail {
+class team_multicast;
+}
 
 namespace devcomm::nccl {
 
@@ -59,7 +63,7 @@ class registered_window {
  private:
   void* user_;
   host::symmetric_memory memory_;
-  std::vector<host::detail::team_multicast> multicasts_;
+  std::vector<std::unique_ptr<host::detail::team_multicast>> multicasts_;
   ncclWindow_vidmem shown_;
   on_device<ncclWindow_vidmem> record_;
 };
@@ -88,6 +92,8 @@ ncclResult_t guarded(ncclComm_t comm, const std::function<void()>& body);
 /// Calls `body`, with the communicator's device current: now, or where a group has begun at its end, beside what others
 /// of the group do. What a communicator is given comes in its order.
 ncclResult_t submit(ncclComm_t comm, const std::function<void()>& body);
+/// The same, behind what `submit` was given for the communicator in the group.
+ncclResult_t submit_last(ncclComm_t comm, const std::function<void()>& body);
 
 /// Throws `host::invalid_argument` with `what` where `given` is null.
 void require(const void* given, const char* what);
@@ -102,6 +108,7 @@ struct ncclComm {
   std::unique_ptr<devcomm::nccl::on_device<ncclWindowTable>> table;      // of windows
   /// World ranks by the team's number; none where it has not been asked for.
   std::array<std::vector<int>, ncclWindow_vidmem::max_teams> multimem_teams;
+  std::unique_ptr<devcomm::nccl::stream_operations> operations;
   std::string error;
 
   /// Throws where it has not been made yet, or no more.
