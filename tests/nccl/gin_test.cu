@@ -287,6 +287,43 @@ TEST_CASE("rails and LSA teams have barriers of their own") {
   unsetenv("DEVCOMM_LSA_SIZE");
 }
 
+namespace {
+
+/// Waits with a limit: for what does not come, for what does, and for what has.
+__global__ void wait_with_limits(ncclWindow_t window, ncclDevComm comm, uint64_t cycles, int* wrong) {
+  const ncclCoopWarp warp;
+  const ncclGin gin(comm, 0);
+  const auto expect = [&](ncclResult_t had, ncclResult_t right) {
+    if (had != right && warp.thread_rank() == 0) atomicAdd(wrong, 1);
+  };
+  const uint64_t long_time = uint64_t{1} << 40;
+  expect(gin.waitCounter(warp, 0, 1, 56, cuda::memory_order_acquire, cycles), ncclTimeout);
+  expect(gin.waitSignal(warp, 0, 1, 64, cuda::memory_order_acquire, cycles), ncclTimeout);
+  gin.put(ncclTeamWorld(comm), (comm.rank + 1) % comm.nRanks, window, 64, window, 0, 32, ncclGin_StrongSignalInc{0},
+          ncclGin_WeakCounterInc{0}, warp);
+  expect(gin.waitCounter(warp, 0, 1, 56, cuda::memory_order_acquire, long_time), ncclSuccess);
+  expect(gin.waitSignal(warp, 0, 1, 64, cuda::memory_order_acquire, long_time), ncclSuccess);
+  expect(gin.flush(warp, cuda::memory_order_acquire, ncclGin_None{}, long_time), ncclSuccess);
+  ncclGinRequest_t request;
+  gin.flushAsync(ncclTeamWorld(comm), static_cast<uint32_t>(comm.rank), &request, warp);
+  expect(gin.wait(request, warp, ncclGin_None{}, cuda::memory_order_acquire, long_time), ncclSuccess);
+  ncclGinBarrier(warp, gin, ncclTeamTagWorld(), 0);
+}
+
+}  // namespace
+
+TEST_CASE("every wait may have a limit") {
+  on_ranks(2, [](ncclComm_t comm, int) {
+    const buffer<int> memory(comm, 64), wrong(comm, 1);
+    const ncclDevComm device = network_comm(comm, 1, 1);
+    devcomm::launch(wait_with_limits, one_block(32), memory.window, device,
+                    std::uint64_t{device.cyclesPerMicrosecond} * 200, wrong.data);
+    finish();
+    expect_none(wrong);
+    ok(ncclDevCommDestroy(comm, &device));
+  });
+}
+
 #ifdef DEVCOMM_SIMULATOR
 
 namespace {

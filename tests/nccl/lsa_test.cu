@@ -40,6 +40,7 @@ __global__ void store_by_all_ways(ncclWindow_t* handles, void* opaque, ncclDevCo
   at += 3 * comm.nRanks;
   *(at + comm.rank).lsaPtr(peer) = comm.rank + 4;
   at = at + static_cast<unsigned long long>(comm.nRanks);
+  if (!ncclDevCommCanGetPeerPointer(comm, peer) || !ncclDevCommCanGetPeerPointer(comm, world, peer)) return;
   if (at - ncclSymPtr<int>(window) == 4 * comm.nRanks && at != ncclSymPtr<int>())
     *(at + comm.rank).peerPtr(world, peer) = comm.rank + 5;
 }
@@ -351,6 +352,79 @@ TEST_CASE("sums and copies over the LSA team, and inside a rank") {
   });
 }
 
+namespace {
+
+struct pair_of_floats {
+  float a, b, c, d;
+};
+
+/// Each rank sends its values to all, some directly, and receives what each sent, in several epochs: of 8 bytes, and of
+/// 16, which take two lines.
+__global__ void exchange_small(ncclDevComm comm, ncclLLA2AHandle handle, ncclTeam team, int* wrong) {
+  const ncclCoopCta cta;
+  constexpr int per_rank = 4;
+  const int elements = per_rank * team.nRanks;
+  ncclLLA2ASession<ncclCoopCta> session(cta, comm, team, handle, blockIdx.x, elements);
+  const int t = static_cast<int>(threadIdx.x);
+  for (int epoch = 0; epoch < 5; ++epoch) {
+    const auto value = [&](int rank, int i) { return static_cast<float>(rank * 100 + i + epoch); };
+    if (t < per_rank) {
+      const float mine = value(team.rank, t);
+      if (epoch % 2 == 0) {
+        session.bcast(team.rank * per_rank + t, pair_of_floats{mine, 1, 2, mine});
+      } else {
+        for (int peer = 0; peer < team.nRanks; ++peer) session.send(peer, team.rank * per_rank + t, mine);
+      }
+      if (epoch == 1) {
+        float sum = 0;
+        for (int r = 0; r < team.nRanks; ++r) sum += value(r, t);
+        const float have = session.recvReduce<2, float>(
+            t, team.nRanks, per_rank, [](float x) { return x; }, [](float x, float y) { return x + y; });
+        if (have != sum) atomicAdd(wrong, 1);
+      } else if (epoch == 3) {
+        float values[3] = {};
+        const int count = team.nRanks < 3 ? team.nRanks : 3;
+        session.recvUnrolled<1, 3>(t, count, per_rank, values);
+        for (int r = 0; r < team.nRanks; ++r) {
+          const float have = r < count ? values[r] : session.recv<float>(t + r * per_rank);
+          if (have != value(r, t)) atomicAdd(wrong, 1);
+        }
+      } else {
+        for (int r = 0; r < team.nRanks; ++r) {
+          const auto have = session.recv<pair_of_floats>(t + r * per_rank);
+          if (have.a != value(r, t) || have.d != have.a || have.b != 1) atomicAdd(wrong, 1);
+        }
+      }
+    }
+    session.endEpoch(cta);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("small values go to the slots of all ranks, of a part of the LSA team too") {
+  on_ranks(4, [](ncclComm_t comm, int) {
+    const buffer<int> wrong(comm, 1);
+    require(ncclLLA2ACalcSlots(12, 16) == 24 && ncclLLA2ACalcSlots(3, 9) == 6, "slots");
+    const ncclTeam pairs = ncclTeamInnerFactor(ncclTeamLsa(comm), 2);
+    ncclLLA2AHandle_t of_all{}, of_pairs{};
+    ncclDevResourceRequirements_t nodes[2]{};
+    ok(ncclLLA2ACreateRequirement(2, ncclLLA2ACalcSlots(16, 16), &of_all, nodes));
+    ok(ncclLLA2ACreateRequirement(1, ncclLLA2ACalcSlots(8, 16), &of_pairs, nodes + 1));
+    nodes[0].next = nodes + 1;
+    const ncclDevComm device = device_comm(comm, 1, nodes);
+    devcomm::launch_config two = one_block();
+    two.grid = dim3(2);
+    devcomm::launch(exchange_small, two, device, of_all, ncclTeamLsa(device), wrong.data);
+    devcomm::launch(exchange_small, one_block(), device, of_pairs, pairs, wrong.data);
+    devcomm::launch(meet, one_block(), device);
+    finish();
+    require(wrong.read(0) == 0, std::to_string(wrong.read(0)) + " wrong values");
+    fails(ncclLLA2ACreateRequirement(1, 0, &of_all, nodes), ncclInvalidArgument, "of at least 1 slot each");
+    ok(ncclDevCommDestroy(comm, &device));
+  });
+}
+
 TEST_CASE("several units of one program include the headers") {
   on_ranks(2, [](ncclComm_t comm, int) {
     const ncclDevComm device = device_comm(comm, 1);
@@ -372,6 +446,8 @@ TEST_CASE("wrong calls are refused with a sentence") {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   fails(ncclCommInitRankConfig(&none, 1, id, 0, &config), ncclInvalidUsage, "set ncclConfig_t::blocking to 1");
+  fails(ncclCommInitRankScalable(&none, 1, 0, 0, &id, nullptr), ncclInvalidArgument, "at least one id");
+  ncclResetDebugInit();
   fails(ncclGroupEnd(), ncclInvalidArgument, "ncclGroupEnd without ncclGroupStart");
   int version = 0;
   ok(ncclGetVersion(&version));
@@ -395,6 +471,17 @@ TEST_CASE("wrong calls are refused with a sentence") {
     ncclCommProperties_t properties = NCCL_COMM_PROPERTIES_INITIALIZER;
     ok(ncclCommQueryProperties(comm, &properties));
     require(properties.deviceApiSupport && properties.nRanks == 1 && properties.nLsaTeams == 1, "the properties");
+    void* kept = nullptr;
+    ok(ncclCommRegister(comm, &window, 64, &kept));
+    ok(ncclCommDeregister(comm, kept));
+    ncclComm_t smaller = nullptr;
+    fails(ncclCommShrink(comm, nullptr, 0, &smaller, nullptr, NCCL_SHRINK_DEFAULT), ncclInvalidUsage,
+          "the ranks that go on make another communicator");
+    fails(ncclSignal(0, 0, 0, 0, comm, nullptr), ncclInvalidUsage, "signal from a kernel, by ncclGin");
+    fails(ncclPutSignal(nullptr, 0, ncclChar, 0, nullptr, 0, 0, 0, 0, comm, nullptr), ncclInvalidUsage,
+          "ncclPutSignal");
+    ncclWaitSignalDesc_t waited{};
+    fails(ncclWaitSignal(1, &waited, comm, nullptr), ncclInvalidUsage, "ncclWaitSignal is not supported");
     int count = 0, current = -1;
     ok(ncclCommCount(comm, &count));
     ok(ncclCommCuDevice(comm, &current));

@@ -10,12 +10,18 @@
 #endif
 #define NCCL_H_  // keeps NCCL's own from being included after it
 
-#include <cuda_runtime.h>
-#include <limits.h>
-#include <stddef.h>
-#include <stdint.h>
-#ifndef __cplusplus
-#  include <stdbool.h>
+#if defined(__CUDACC_RTC__)
+#  include <devcomm/config.hpp>
+#  define INT_MIN (-2147483647 - 1)
+#  define INT_MAX 2147483647
+#else
+#  include <cuda_runtime.h>
+#  include <limits.h>
+#  include <stddef.h>
+#  include <stdint.h>
+#  ifndef __cplusplus
+#    include <stdbool.h>
+#  endif
 #endif
 
 #define NCCL_MAJOR 2
@@ -38,7 +44,14 @@
 #define NCCL_WIN_DEFAULT 0x00
 #define NCCL_WIN_COLL_SYMMETRIC 0x01
 #define NCCL_WIN_STRICT_ORDERING 0x02
+#define NCCL_WIN_GIN_ONLY 0x04
+#define NCCL_WIN_CFT_COUNTED 0x08
 #define NCCL_WIN_REQUIRED_ALIGNMENT 4096
+#define NCCL_CTA_POLICY_DEFAULT 0x00
+#define NCCL_CTA_POLICY_EFFICIENCY 0x01
+#define NCCL_CTA_POLICY_ZERO 0x02
+#define NCCL_SHRINK_DEFAULT 0x00
+#define NCCL_SHRINK_ABORT 0x01
 
 #ifdef __cplusplus
 extern "C" {
@@ -126,6 +139,14 @@ typedef enum {
 
 typedef enum { ncclScalarDevice = 0, ncclScalarHostImmediate = 1 } ncclScalarResidence_t;
 
+typedef struct {
+  int opCnt;
+  int peer;
+  int sigIdx;
+  int ctx;
+} ncclWaitSignalDesc_t;
+
+#if !defined(__CUDACC_RTC__)
 // What went wrong. `ncclGetLastError` has the sentence: what failed, on which rank, and what to do. A null communicator
 // asks for that of the calling thread.
 const char* ncclGetErrorString(ncclResult_t result);
@@ -138,8 +159,13 @@ ncclResult_t ncclGetVersion(int* version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId);
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t* config);
+ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int nranks, int rank, int nId, ncclUniqueId* commIds,
+                                      ncclConfig_t* config);
 ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist);
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* config);
+/// Refused: the ranks that go on make another communicator.
+ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanksList, int excludeRanksCount, ncclComm_t* newcomm,
+                            ncclConfig_t* config, int shrinkFlags);
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
@@ -148,6 +174,7 @@ ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank);
 ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device);
 ncclResult_t ncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
+void ncclResetDebugInit(void);
 
 // Sends, receives and collectives in the order of a stream, of any memory of the device. Those of one communicator run one
 // after another. The n-th send of a rank to another is the n-th receive there; a group's go side by side, behind its
@@ -178,12 +205,23 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
                                       ncclScalarResidence_t residence, ncclComm_t comm);
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm);
 
+// Signals in the order of a stream: refused. Kernels have those of GIN.
+ncclResult_t ncclPutSignal(const void* localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t peerWin,
+                           size_t peerWinOffset, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm,
+                           cudaStream_t stream);
+ncclResult_t ncclSignal(int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclWaitSignal(int nDesc, ncclWaitSignalDesc_t* signalDescs, ncclComm_t comm, cudaStream_t stream);
+
 // Memory of the calling thread's device, and windows over it.
 ncclResult_t ncclMemAlloc(void** ptr, size_t size);
 ncclResult_t ncclMemFree(void* ptr);
+/// Changes nothing: any memory is sent and received.
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buff, size_t size, void** handle);
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle);
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags);
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);
 ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void** outUserPtr);
+#endif
 
 #ifdef __cplusplus
 }

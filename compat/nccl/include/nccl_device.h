@@ -14,6 +14,7 @@
 #  include <nccl_device/barrier.h>
 #  include <nccl_device/coop.h>
 #  include <nccl_device/gin.h>
+#  include <nccl_device/ll_a2a.h>
 #  include <nccl_device/lsa_barrier.h>
 #  include <nccl_device/multimem.h>
 #  include <nccl_device/ptr.h>

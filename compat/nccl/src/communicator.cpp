@@ -212,6 +212,15 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId,
   return ncclCommInitRankConfig(comm, nranks, commId, rank, nullptr);
 }
 
+ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int nranks, int rank, int nId, ncclUniqueId* commIds,
+                                      ncclConfig_t* config) {
+  const ncclResult_t valid = nccl::guarded(nullptr, [&] {
+    nccl::require(commIds, "ncclCommInitRankScalable: the ids");
+    if (nId < 1) throw host::invalid_argument("ncclCommInitRankScalable: at least one id");
+  });
+  return valid != ncclSuccess ? valid : ncclCommInitRankConfig(comm, nranks, commIds[0], rank, config);
+}
+
 ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist) {
   const ncclResult_t valid = nccl::guarded(nullptr, [&] {
     nccl::require(comm, "ncclCommInitAll: where the communicators go");
@@ -244,6 +253,15 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
     made->ranks.emplace(std::move(*part));
     made->operations = std::make_unique<nccl::stream_operations>(*made->ranks);
     *newcomm = nccl::adopt(std::move(made));
+  });
+}
+
+ncclResult_t ncclCommShrink(ncclComm_t comm, int*, int, ncclComm_t* newcomm, ncclConfig_t*, int) {
+  return nccl::guarded(comm, [&] {
+    nccl::require(newcomm, "ncclCommShrink: where the new one goes");
+    *newcomm = nullptr;
+    throw host::not_supported("ncclCommShrink is not supported: the ranks that go on make another communicator, by "
+                              "ncclCommInitRank, or by ncclCommSplit where all are there");
   });
 }
 
@@ -293,15 +311,26 @@ ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
   });
 }
 
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buff, size_t, void** handle) {
+  return nccl::guarded(comm, [&] {
+    const auto alive = nccl::find_comm(comm, "ncclCommRegister");
+    nccl::require(handle, "ncclCommRegister: where the handle goes");
+    *handle = buff;
+  });
+}
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void*) {
+  return nccl::guarded(comm, [&] { const auto alive = nccl::find_comm(comm, "ncclCommDeregister"); });
+}
+
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags) {
   const ncclResult_t valid = nccl::guarded(comm, [&] {
     const auto alive = nccl::find_comm(comm, "ncclCommWindowRegister");
     nccl::require(buff, "ncclCommWindowRegister: the memory");
     nccl::require(win, "ncclCommWindowRegister: where the window goes");
     *win = nullptr;
-    if ((winFlags & ~(NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING)) != 0)
-      throw host::not_supported("ncclCommWindowRegister: flags beyond NCCL_WIN_COLL_SYMMETRIC and NCCL_WIN_STRICT_ORDERING "
-                                "are not supported");
+    if ((winFlags & ~(NCCL_WIN_COLL_SYMMETRIC | NCCL_WIN_STRICT_ORDERING | NCCL_WIN_GIN_ONLY)) != 0)
+      throw host::not_supported("ncclCommWindowRegister: flags beyond NCCL_WIN_COLL_SYMMETRIC, NCCL_WIN_STRICT_ORDERING "
+                                "and NCCL_WIN_GIN_ONLY are not supported");
   });
   if (valid != ncclSuccess) return valid;
   return nccl::submit(comm, [=] {

@@ -4,6 +4,7 @@
 #include <devcomm/gin/contexts.hpp>
 #include <devcomm/host/error.hpp>
 #include <devcomm/lsa/barriers.hpp>
+#include <devcomm/lsa/ll_slots.hpp>
 #include <devcomm/multimem/resources.hpp>
 #include <devcomm/multimem/window_record.hpp>
 
@@ -17,11 +18,6 @@ constexpr std::uint64_t own_buffer = 0x6e63636c;
 
 /// In `bufferAlign` of a requirement without a buffer: its signals are a barrier's.
 constexpr std::size_t mark_of_barriers = 0x62617272;
-
-void refuse(const ncclDevCommRequirements_t& asked) {
-  if (asked.lsaLLA2ABlockCount != 0 || asked.lsaLLA2ASlotCount != 0)
-    throw host::not_supported("ncclDevCommCreate: LLA2A is not supported yet");
-}
 
 /// Numbers barriers, signals and counters in the order in which they are asked for.
 struct network_parts {
@@ -113,7 +109,6 @@ ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t*
     if (!is_zeroed && (requirements->magic != NCCL_API_MAGIC || requirements->size != sizeof *requirements))
       throw host::invalid_argument(
           "ncclDevCommCreate: requirements without NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER, or zeros");
-    nccl::refuse(*requirements);
   });
   if (valid != ncclSuccess) return valid;
   return nccl::submit(comm, [comm, outDevComm, asked = *requirements] {
@@ -223,6 +218,24 @@ ncclResult_t ncclLsaBarrierCreateRequirement(ncclTeam_t team, int nBarriers, ncc
     outReq->bufferAlign = 128;
     outReq->outBufferHandle = &outHandle->bufHandle;
     outHandle->nBarriers = nBarriers;
+  });
+}
+
+int ncclLLA2ACalcSlots(int maxElts, int maxEltSize) { return maxElts * ((maxEltSize + 7) / 8); }
+
+ncclResult_t ncclLLA2ACreateRequirement(int nBlocks, int nSlots, ncclLLA2AHandle_t* outHandle,
+                                        ncclDevResourceRequirements_t* outReq) {
+  return nccl::guarded(nullptr, [&] {
+    nccl::require(outHandle, "ncclLLA2ACreateRequirement: where the handle goes");
+    nccl::require(outReq, "ncclLLA2ACreateRequirement: where the requirement goes");
+    if (nBlocks < 0 || nSlots < 1)
+      throw host::invalid_argument("ncclLLA2ACreateRequirement: a number of blocks, of at least 1 slot each");
+    *outReq = {};
+    outReq->bufferSize = static_cast<std::size_t>(nBlocks) *
+                         lsa::ll_slots_layout{1, static_cast<std::uint32_t>(nSlots), 1}.bytes();
+    outReq->bufferAlign = 128;
+    outReq->outBufferHandle = &outHandle->bufHandle;
+    outHandle->nSlots = nSlots;
   });
 }
 

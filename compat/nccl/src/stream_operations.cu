@@ -496,6 +496,23 @@ ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int
   return add_message(comm, "ncclRecv", recvbuff, count, datatype, peer, false, stream);
 }
 
+static ncclResult_t refuse_signal(ncclComm_t comm, const char* call) {
+  return guarded(comm, [&] {
+    throw devcomm::host::not_supported(std::string(call) +
+                                       " is not supported: signal from a kernel, by ncclGin, or use ncclSend and ncclRecv");
+  });
+}
+ncclResult_t ncclPutSignal(const void*, size_t, ncclDataType_t, int, ncclWindow_t, size_t, int, int, unsigned int,
+                           ncclComm_t comm, cudaStream_t) {
+  return refuse_signal(comm, "ncclPutSignal");
+}
+ncclResult_t ncclSignal(int, int, int, unsigned int, ncclComm_t comm, cudaStream_t) {
+  return refuse_signal(comm, "ncclSignal");
+}
+ncclResult_t ncclWaitSignal(int, ncclWaitSignalDesc_t*, ncclComm_t comm, cudaStream_t) {
+  return refuse_signal(comm, "ncclWaitSignal");
+}
+
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
                                       ncclScalarResidence_t residence, ncclComm_t comm) {
   return guarded(comm, [&] {

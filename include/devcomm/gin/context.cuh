@@ -146,12 +146,15 @@ class context {
   DEVCOMM_DEVICE void wait(const flush_ticket& begun) {
     DEVCOMM_ASSERT(begun.context == queue_.index,
                    "the flush was begun on another context, whose operations this one does not know: wait there");
-    if (leads() && mine_ == status::success) {
-      const detail::wait_site wait{operation::gin_flush, queue_.index, begun.peer, begun.number,
-                                   wait_condition::done_by_proxy};
-      mine_ = detail::wait_for_proxy(queue_, begun.word, wait, detail::communicator_timeout());
-    }
+    if (leads() && mine_ == status::success)
+      mine_ = detail::wait_for_proxy(queue_, begun.word, wait_of(begun), detail::communicator_timeout());
     group_.sync();
+  }
+  /// The same for `limit` and a little more, as `wait_signal_for`.
+  [[nodiscard]] DEVCOMM_DEVICE status wait_for(const flush_ticket& begun, nanoseconds limit) {
+    DEVCOMM_ASSERT(begun.context == queue_.index,
+                   "the flush was begun on another context, whose operations this one does not know: wait there");
+    return wait_site_for(begun.word, wait_of(begun), limit);
   }
 
   /// Waits until all operations to `peer` that were posted before, to any context of the handle, have had their effect
@@ -182,7 +185,7 @@ class context {
   /// The same for `limit` and a little more. The outcome is the same for all threads of the group. After
   /// `status::timeout` nothing is recorded, and the wait may be repeated.
   [[nodiscard]] DEVCOMM_DEVICE status wait_signal_for(uint32_t index, uint64_t least, nanoseconds limit) {
-    return wait_word_for(operation::gin_signal, signal_word(index), index, least, limit);
+    return wait_site_for(signal_word(index), wait_of(operation::gin_signal, index, least), limit);
   }
   /// The signal as it is, the same for all threads of the group; does not wait. *Ordering*: acquires.
   [[nodiscard]] DEVCOMM_DEVICE uint64_t read_signal(uint32_t index) { return read_word(signal_word(index)); }
@@ -195,7 +198,7 @@ class context {
     wait_word(operation::gin_counter, counter_word(index), index, least);
   }
   [[nodiscard]] DEVCOMM_DEVICE status wait_counter_for(uint32_t index, uint64_t least, nanoseconds limit) {
-    return wait_word_for(operation::gin_counter, counter_word(index), index, least, limit);
+    return wait_site_for(counter_word(index), wait_of(operation::gin_counter, index, least), limit);
   }
   [[nodiscard]] DEVCOMM_DEVICE uint64_t read_counter(uint32_t index) { return read_word(counter_word(index)); }
   DEVCOMM_DEVICE void reset_counter(uint32_t index) { reset_word(counter_word(index)); }
@@ -300,17 +303,18 @@ class context {
   DEVCOMM_DEVICE detail::wait_site wait_of(operation what, uint32_t index, uint64_t least) const {
     return {what, index, -1, least, wait_condition::at_least, 0, queue_.index};
   }
+  DEVCOMM_DEVICE detail::wait_site wait_of(const flush_ticket& begun) const {
+    return {operation::gin_flush, queue_.index, begun.peer, begun.number, wait_condition::done_by_proxy};
+  }
   DEVCOMM_DEVICE void wait_word(operation what, uint32_t word, uint32_t index, uint64_t least) {
     if (leads() && mine_ == status::success)
       mine_ = detail::wait_for_proxy(queue_, word, wait_of(what, index, least), detail::communicator_timeout());
     group_.sync();
   }
-  DEVCOMM_DEVICE status wait_word_for(operation what, uint32_t word, uint32_t index, uint64_t least,
-                                      nanoseconds limit) {
+  DEVCOMM_DEVICE status wait_site_for(uint32_t word, const detail::wait_site& site, nanoseconds limit) {
     static_assert(detail::has_any<Group>, "the group needs any(bool), as devcomm::block has");
     status mine = mine_ == status::timeout ? status::aborted : mine_;  // repeating would not help
-    if (leads() && mine == status::success)
-      mine = detail::wait_for_proxy(queue_, word, wait_of(what, index, least), detail::within(limit));
+    if (leads() && mine == status::success) mine = detail::wait_for_proxy(queue_, word, site, detail::within(limit));
     const status outcome = detail::agree(group_, mine, status::aborted, nullptr);
     if (outcome == status::aborted && mine_ == status::success) mine_ = outcome;
     return outcome;

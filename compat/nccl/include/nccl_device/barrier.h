@@ -6,7 +6,6 @@
 #include <devcomm/assert.hpp>
 #include <devcomm/gin/barrier_session.cuh>
 
-#include <new>
 
 #include <nccl_device/gin.h>
 #include <nccl_device/lsa_barrier.h>
@@ -37,6 +36,15 @@ DEVCOMM_DEVICE inline team in_world(const ncclDevComm& comm, ncclTeam part) {
   return {part.rank, part.nRanks, comm.rank - part.rank * part.stride, part.stride};
 }
 
+struct placed {};
+}  // namespace devcomm::nccl
+
+// For NVRTC, which has no <new>.
+DEVCOMM_DEVICE inline void* operator new(size_t, void* place, devcomm::nccl::placed) { return place; }
+DEVCOMM_DEVICE inline void operator delete(void*, void*, devcomm::nccl::placed) {}
+
+namespace devcomm::nccl {
+
 /// Of a class that some objects have, and others not.
 template <class T>
 class maybe {
@@ -49,7 +57,7 @@ class maybe {
   }
   template <class... Arguments>
   DEVCOMM_DEVICE void make(const Arguments&... arguments) {
-    ::new (static_cast<void*>(bytes_)) T(arguments...);
+    ::new (static_cast<void*>(bytes_), placed{}) T(arguments...);
     exists_ = true;
   }
   DEVCOMM_DEVICE bool exists() const { return exists_; }

@@ -52,6 +52,11 @@ struct ncclLsaBarrierHandle {
   int nBarriers;
 };
 typedef struct ncclLsaBarrierHandle ncclLsaBarrierHandle_t;
+struct ncclLLA2AHandle {
+  ncclDevResourceHandle_t bufHandle;
+  int nSlots;
+};
+typedef struct ncclLLA2AHandle ncclLLA2AHandle_t;
 struct ncclGinBarrierHandle {
   ncclGinSignal_t signal0;
   uint32_t count;
@@ -172,9 +177,10 @@ typedef struct ncclCommProperties ncclCommProperties_t;
         false, false, NCCL_GIN_TYPE_NONE, 0, false, NCCL_GIN_TYPE_NONE                                               \
   }
 
-#ifdef __cplusplus
+#if !defined(__CUDACC_RTC__)
+#  ifdef __cplusplus
 extern "C" {
-#endif
+#  endif
 ncclResult_t ncclCommQueryProperties(ncclComm_t comm, ncclCommProperties_t* properties);
 ncclResult_t ncclDevCommCreate(ncclComm_t comm, const ncclDevCommRequirements_t* requirements, ncclDevComm_t* outDevComm);
 ncclResult_t ncclDevCommDestroy(ncclComm_t comm, const ncclDevComm_t* devComm);
@@ -182,11 +188,14 @@ ncclResult_t ncclLsaBarrierCreateRequirement(ncclTeam_t team, int nBarriers, ncc
                                              ncclDevResourceRequirements_t* outReq);
 ncclResult_t ncclGinBarrierCreateRequirement(ncclComm_t comm, ncclTeam_t team, int nBarriers,
                                              ncclGinBarrierHandle_t* outHandle, ncclDevResourceRequirements_t* outReq);
+int ncclLLA2ACalcSlots(int maxElts, int maxEltSize);
+ncclResult_t ncclLLA2ACreateRequirement(int nBlocks, int nSlots, ncclLLA2AHandle_t* outHandle,
+                                        ncclDevResourceRequirements_t* outReq);
 ncclResult_t ncclGetLsaDevicePointer(ncclWindow_t window, size_t offset, int lsaRank, void** outPtr);
 ncclResult_t ncclGetPeerDevicePointer(ncclWindow_t window, size_t offset, int peer, void** outPtr);
 ncclResult_t ncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset, ncclMultimemHandle_t multimem, void** outPtr);
 ncclResult_t ncclGetLsaMultimemDevicePointer(ncclWindow_t window, size_t offset, void** outPtr);
-#ifdef __cplusplus
+#  ifdef __cplusplus
 }
 
 ncclTeam_t ncclTeamWorld(ncclComm_t comm);
@@ -194,7 +203,10 @@ ncclTeam_t ncclTeamLsa(ncclComm_t comm);
 ncclTeam_t ncclTeamRail(ncclComm_t comm);
 int ncclTeamRankToWorld(ncclComm_t comm, ncclTeam_t team, int rank);
 int ncclTeamRankToLsa(ncclComm_t comm, ncclTeam_t team, int rank);
+#  endif
+#endif
 
+#ifdef __cplusplus
 struct ncclTeamTagWorld {};
 struct ncclTeamTagLsa {};
 struct ncclTeamTagRail {};
@@ -235,6 +247,15 @@ NCCL_HOST_DEVICE_INLINE int ncclTeamRankInDifference(ncclTeam parent, ncclTeam s
     if (!ncclTeamRankIsMember(subset, parent, member) && index-- == 0) return member;
   return -1;
 }
+
+/// A transport of GPUs after Hopper that came with NCCL 2.31.
+struct ncclCft {
+  template <class... Anything>
+  DEVCOMM_HOST_DEVICE explicit ncclCft(const Anything&...) {
+    static_assert(sizeof...(Anything) == ~size_t{0},
+                  "devcomm has no CFT, which needs hardware of its own: store to the LSA team's memory, or put by ncclGin");
+  }
+};
 
 /// What a window handle points to, in memory of the device.
 struct ncclWindow_vidmem {

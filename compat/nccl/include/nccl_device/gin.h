@@ -43,6 +43,22 @@ struct ncclGin_CounterInc {
   ncclGinCounter_t counter;
 };
 
+/// Signals at an address of a window: devcomm's proxies change the signals of contexts alone, so these are refused where
+/// they are used.
+struct ncclGin_StrongVASignalInc {
+  ncclWindow_t signalWindow;
+  size_t signalOffset;
+};
+struct ncclGin_StrongVASignalAdd {
+  ncclWindow_t signalWindow;
+  size_t signalOffset;
+  uint64_t value;
+};
+struct ncclGin_WeakVASignalInc : ncclGin_StrongVASignalInc {};
+struct ncclGin_WeakVASignalAdd : ncclGin_StrongVASignalAdd {};
+struct ncclGin_VASignalInc : ncclGin_StrongVASignalInc {};
+struct ncclGin_VASignalAdd : ncclGin_StrongVASignalAdd {};
+
 // Hints, which change nothing.
 struct ncclGinDescriptorSmem {
   char bytes[128];
@@ -92,6 +108,13 @@ NCCL_DEVICE_INLINE gin::signal_add action_of(const ncclDevComm& comm, ncclGin_We
 NCCL_DEVICE_INLINE gin::signal_add action_of(const ncclDevComm& comm, ncclGin_WeakSignalAdd a) { return {signal_in(comm, a.signal), a.value, gin::strength::weak}; }
 NCCL_DEVICE_INLINE gin::signal_add action_of(const ncclDevComm& comm, ncclGin_SignalInc a) { return {signal_in(comm, a.signal), 1}; }
 NCCL_DEVICE_INLINE gin::signal_add action_of(const ncclDevComm& comm, ncclGin_SignalAdd a) { return {signal_in(comm, a.signal), a.value}; }
+template <class At, devcomm::detail::enable_if_t<sizeof(At::signalOffset) != 0> = 0>
+NCCL_DEVICE_INLINE gin::no_action action_of(const ncclDevComm&, At) {
+  static_assert(sizeof(At) == 0,
+                "devcomm has no signals at an address of a window: take a signal of the context, ncclGin_StrongSignalInc "
+                "or its like, and ask for it by ginSignalCount");
+  return {};
+}
 NCCL_DEVICE_INLINE gin::counter_increment action_of(const ncclDevComm& comm, ncclGin_WeakCounterInc a) { return {counter_in(comm, a.counter)}; }
 NCCL_DEVICE_INLINE gin::counter_increment action_of(const ncclDevComm& comm, ncclGin_CounterInc a) { return {counter_in(comm, a.counter)}; }
 
@@ -183,6 +206,13 @@ struct ncclGin_BackendMask {
   NCCL_DEVICE_INLINE void flush(Coop coop, cuda::memory_order = cuda::memory_order_acquire, Descriptor = {}) const {
     use(coop).flush();
   }
+  /// The same with a limit, as of all waits: one outcome for the group, and after `ncclTimeout` it may be repeated.
+  template <class Coop, class Descriptor>
+  NCCL_DEVICE_INLINE ncclResult_t flush(Coop coop, cuda::memory_order, Descriptor, uint64_t timeoutCycles) const {
+    auto net = use(coop);
+    return devcomm::nccl::result_of(
+        net.wait_for(net.begin_flush(), devcomm::nccl::nanoseconds_of(comm, timeoutCycles)));
+  }
   template <class Coop = ncclCoopThread, class Descriptor = ncclGin_None>
   NCCL_DEVICE_INLINE void flushAsync(ncclTeam team, uint32_t peer, ncclGinRequest_t* outRequest, Coop coop = {},
                                      uint32_t optFlags = ncclGinOptFlagsDefault, Descriptor = {}) const {
@@ -194,8 +224,13 @@ struct ncclGin_BackendMask {
   template <class Coop = ncclCoopThread, class Descriptor = ncclGin_None>
   NCCL_DEVICE_INLINE void wait(ncclGinRequest_t& request, Coop coop = {}, Descriptor = {},
                                cuda::memory_order = cuda::memory_order_acquire) const {
-    use(coop).wait({static_cast<uint32_t>(request.opaque[0]), static_cast<int32_t>(request.opaque[0] >> 32),
-                    request.opaque[1], contextId});
+    use(coop).wait(ticket_of(request));
+  }
+  template <class Coop, class Descriptor>
+  NCCL_DEVICE_INLINE ncclResult_t wait(ncclGinRequest_t& request, Coop coop, Descriptor, cuda::memory_order,
+                                       uint64_t timeoutCycles) const {
+    return devcomm::nccl::result_of(
+        use(coop).wait_for(ticket_of(request), devcomm::nccl::nanoseconds_of(comm, timeoutCycles)));
   }
 
   /// Signals and counters only grow; of those of less than 64 bits the sign of the difference decides.
@@ -235,6 +270,14 @@ struct ncclGin_BackendMask {
     devcomm::nccl::counter_in(comm, index);
     net.wait_counter(index, next_of(net.read_counter(index), least, bits));
   }
+  template <class Coop>
+  NCCL_DEVICE_INLINE ncclResult_t waitCounter(Coop coop, ncclGinCounter_t index, uint64_t least, int bits,
+                                              cuda::memory_order, uint64_t timeoutCycles) const {
+    auto net = use(coop);
+    devcomm::nccl::counter_in(comm, index);
+    return devcomm::nccl::result_of(net.wait_counter_for(index, next_of(net.read_counter(index), least, bits),
+                                                         devcomm::nccl::nanoseconds_of(comm, timeoutCycles)));
+  }
   NCCL_DEVICE_INLINE void resetCounter(ncclGinCounter_t index) const { use(ncclCoopThread()).reset_counter(devcomm::nccl::counter_in(comm, index)); }
 
   /// A word of the kernels' own beside each signal of each context.
@@ -271,6 +314,10 @@ struct ncclGin_BackendMask {
   template <class Coop>
   NCCL_DEVICE_INLINE devcomm::gin::context<devcomm::nccl::group_t<Coop>> use(Coop coop) const {
     return {devcomm::nccl::group_of(coop), comm.base, comm.ginContexts, contextId};
+  }
+  NCCL_DEVICE_INLINE devcomm::gin::flush_ticket ticket_of(const ncclGinRequest_t& request) const {
+    return {static_cast<uint32_t>(request.opaque[0]), static_cast<int32_t>(request.opaque[0] >> 32), request.opaque[1],
+            contextId};
   }
   NCCL_DEVICE_INLINE int world(ncclTeam team, int peer) const { return ncclTeamRankToWorld(comm, team, peer); }
   NCCL_DEVICE_INLINE uint64_t shadow(ncclGinSignal_t index) const {

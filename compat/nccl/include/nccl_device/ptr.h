@@ -48,6 +48,14 @@ NCCL_DEVICE_INLINE void* ncclGetPeerPointer(ncclWindow_t w, size_t offset, ncclT
   return window.peer_pointer(window.world_rank(window.lsa_rank) + (peer - team.rank) * team.stride, offset);
 }
 
+/// Whether `ncclGetPeerPointer` has an address.
+NCCL_HOST_DEVICE_INLINE bool ncclDevCommCanGetPeerPointer(const ncclDevComm& comm, int peer) {
+  return comm.base.resources.lsa_member(peer) >= 0;
+}
+NCCL_HOST_DEVICE_INLINE bool ncclDevCommCanGetPeerPointer(const ncclDevComm& comm, ncclTeam team, int peer) {
+  return ncclDevCommCanGetPeerPointer(comm, ncclTeamRankToWorld(comm, team, peer));
+}
+
 /// Of all members of a team at once, for multimem instructions.
 NCCL_DEVICE_INLINE void* ncclGetMultimemPointer(ncclWindow_t w, size_t offset, ncclMultimemHandle mm) {
   static_cast<void>(devcomm::nccl::window_of(w));
