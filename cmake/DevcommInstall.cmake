@@ -52,6 +52,7 @@ if(TARGET devcomm_simulator)
     FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh" PATTERN "*.h")
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/simulator/shim/"
     DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/devcomm/simulator/shim")
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/simulator/mpi/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/devcomm/simulator/mpi")
 endif()
 
 configure_package_config_file(
@@ -81,6 +82,7 @@ if(TARGET devcomm_simulator)
     "${PROJECT_SOURCE_DIR}/simulator/tools/devcomm_litmus.hpp"
     "${PROJECT_SOURCE_DIR}/simulator/tools/devcomm_ptx_model.py"
     "${PROJECT_SOURCE_DIR}/simulator/tools/explore_main.cpp"
+    "${PROJECT_SOURCE_DIR}/simulator/tools/mpi_main.cpp"
     "${PROJECT_SOURCE_DIR}/simulator/tools/litmus_main.cu"
     DESTINATION "${DEVCOMM_PACKAGE_DIR}")
   install(PROGRAMS "${PROJECT_SOURCE_DIR}/simulator/tools/devcomm_simulate.py" DESTINATION "${CMAKE_INSTALL_BINDIR}"

@@ -17,6 +17,7 @@ import devcomm_translate as translator
 from devcomm_ptx import translate_preprocessed
 
 EXPLORING_MAIN = "explore_main.cpp"
+MPI_MAIN = "mpi_main.cpp"
 
 
 class WrongUse(Exception):
@@ -56,6 +57,8 @@ class BuildOptions:
         self.arch = 90
         self.volatile = "relaxed"
         self.nccl = False
+        self.mpi = False
+        self.notes = []  # what whoever asked should know
         self.cccl = None
         self.verbose = False
 
@@ -98,7 +101,7 @@ class Builder:
         self.polls = False
         self.has_macros = False
         key = [version, self.compiler, [str(pathlib.Path(s).resolve()) for s in options.sources], options.compiler,
-               [str(f) for f in options.folders], options.linker, options.standard, options.arch, options.volatile, options.nccl,
+               [str(f) for f in options.folders], options.linker, options.standard, options.arch, options.volatile, options.nccl, options.mpi,
                str(self.cccl), installation.stamp(), os.getcwd()]  # fmt: skip
         self.folder = cache / hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
         self.cub = cache / hashlib.sha256(json.dumps([str(self.cccl), installation.stamp()]).encode()).hexdigest()[:16]
@@ -182,6 +185,7 @@ class Builder:
                 words += ["-I", f"{self.folder}/overlay{folder}"] if is_kernel else []
                 words += ["-I", str(folder)]
         words += ["-isystem", str(i.include / "devcomm/nccl")] if o.nccl else []
+        words += ["-isystem", str(i.include / "devcomm/simulator/mpi")] if o.mpi else []
         words += ["-isystem", str(i.shim), "-isystem", str(i.include)]
         if self.cccl:
             words += ["-isystem", str(self.cub), "-isystem", str(self.cccl)]
@@ -221,7 +225,7 @@ class Builder:
             self.run([*options, "-x", "c++-cpp-output", "-c", str(whole), "-o", str(target)])
         else:
             self.run([*command, "-x", "c++", "-c", str(text), "-o", str(target)])
-        if mode == "explore" and path.name != EXPLORING_MAIN:
+        if (mode == "explore" or self.options.mpi) and path.name not in (EXPLORING_MAIN, MPI_MAIN):
             self.run(["objcopy", "--redefine-sym", "main=devcomm_user_main", str(target)])
         return target
 
@@ -241,6 +245,33 @@ class Builder:
         command += [*self.options.linker, "-Wl,--start-group", *libraries, "-Wl,--end-group", "-lpthread", "-ldl"]
         self.run(command)
 
+    def choose_kind_of_rank(self, objects):
+        """The object that says whether ranks are threads or, where the program has variables that threads would share,
+        processes."""
+        on_gpus = set()
+        for source in self.options.sources:
+            if pathlib.Path(source).suffix == ".cu":
+                text = pathlib.Path(source).read_text(encoding="utf-8", errors="surrogateescape")
+                on_gpus |= set(re.findall(r"__(?:device|constant|managed)__[^;={}()]*?\b(\w+)\s*(?:\[[^;]*\]|=[^;]*|\{[^;]*)?;", text))
+        shared = set()
+        for target in objects:
+            table = subprocess.run(["objdump", "-t", str(target)], capture_output=True, text=True, check=True).stdout
+            for kind, section, name in re.findall(r"^\w+ (.{7}) (\.(?:bss|data)\S*)\s+\w+\s+(?:\.hidden )?(\S+)$", table, re.MULTILINE):
+                if kind.endswith("O") and ".rel." not in section and "__ioinit" not in name and not name.startswith(("_ZGV", "_ZN7devcomm")):
+                    shared.add(name)
+        readable = subprocess.run(["c++filt", *sorted(shared)], capture_output=True, text=True, check=True).stdout.split("\n") if shared else []
+        shared = sorted({name for name in readable if name and name not in on_gpus})
+        if shared:
+            self.options.notes.append(
+                f"the ranks are processes, as threads would share {', '.join(shared[:3])}{' and others' if len(shared) > 3 else ''}: "
+                "races and deadlocks between ranks are not looked for. Where these are thread_local, or of functions, the ranks are threads")
+        source = self.folder / "mpi_kind.cpp"
+        write_if_changed(source, f"extern const bool devcomm_mpi_by_processes;\nconst bool devcomm_mpi_by_processes = {'true' if shared else 'false'};\n")
+        target = source.with_suffix(".o")
+        if not target.exists() or target.stat().st_mtime_ns < source.stat().st_mtime_ns:
+            self.run([*self.compiler, "-c", str(source), "-o", str(target)])
+        return target
+
     def build(self):
         """The program of each mode."""
         self.translate()
@@ -249,8 +280,12 @@ class Builder:
         jobs = [(mode, source) for mode in self.options.modes for source in sources]
         if "explore" in self.options.modes:
             jobs.append(("explore", str(self.installation.package / EXPLORING_MAIN)))
+        if self.options.mpi:
+            jobs += [(mode, str(self.installation.package / MPI_MAIN)) for mode in self.options.modes]
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             made = list(pool.map(lambda job: self.compile(*job), jobs))
+            if self.options.mpi:
+                given.append(self.choose_kind_of_rank([target for (_, source), target in zip(jobs, made) if source in sources]))
             programs = {}
             for mode in self.options.modes:
                 objects = [target for (of, _), target in zip(jobs, made) if of == mode] + given

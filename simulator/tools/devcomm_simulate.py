@@ -25,6 +25,7 @@ how the program is understood
   --fails-with REGEX    a run whose output matches has failed, whatever its exit status
   --cccl DIR            CCCL's headers (those of a CUDA toolkit, where there is one)
   --nccl                a program for NCCL, whose <nccl.h> and <nccl_device.h> are devcomm's
+  --mpi 2,8             a program for MPI, with so many ranks; its <mpi.h> is devcomm's
 what is written
   --json FILE           all results; docs/devcomm_simulate.md has the schema
   --verbose             the compiler's commands, and the output of all runs
@@ -111,7 +112,7 @@ class Options(BuildOptions):
                 self.modes.append(word[2:])
             elif word in ("--verbose", "--nccl"):
                 setattr(self, word[2:], True)
-            elif option in ("--ranks", "--hosts", "--seeds", "--seed", "--schedule", "--replay", "--timeout", "--jobs",
+            elif option in ("--ranks", "--mpi", "--hosts", "--seeds", "--seed", "--schedule", "--replay", "--timeout", "--jobs",
                             "--arch", "--volatile", "--fails-with", "--cccl", "--json"):
                 self.set(option, given if equals else next_value(option))
             elif option in ("--std", "-std"):
@@ -144,7 +145,8 @@ class Options(BuildOptions):
             self.compiler.append(option + value)
 
     def set(self, option, value):
-        if option == "--ranks":
+        if option in ("--ranks", "--mpi"):
+            self.mpi = self.mpi or option == "--mpi"
             self.ranks = [self.number(option, one) for one in value.split(",")]
         elif option in ("--hosts", "--seeds", "--timeout", "--jobs"):
             setattr(self, option[2:], self.number(option, value))
@@ -192,6 +194,8 @@ class Options(BuildOptions):
             if ranks % self.hosts != 0:
                 fail(WRONG_ARGUMENTS, f"{ranks} ranks cannot be spread over {self.hosts} hosts evenly; choose others by --ranks")
         self.modes = list(dict.fromkeys(self.modes)) or ["plain", "race"]
+        if self.mpi and "explore" in self.modes:
+            fail(WRONG_ARGUMENTS, "--explore and --mpi do not go together: give the program a main that starts its ranks as threads")
         if self.replay and (len(self.modes) > 1 or len(self.ranks) > 1):
             fail(WRONG_ARGUMENTS, "--replay repeats one run: give its mode, as --race or --explore, and its number of ranks, as --ranks 2")
 
@@ -292,7 +296,7 @@ def repeat_command(options, run):
     words += options.compiler + options.linker
     defaults = Options()
     words += [f"--std={options.standard}"] if options.standard != defaults.standard else []
-    words += [f"--{run.mode}", "--ranks", str(run.ranks)]
+    words += [f"--{run.mode}", "--mpi" if options.mpi else "--ranks", str(run.ranks)]
     words += ["--hosts", str(options.hosts)] if options.hosts > 1 else []
     words += ["--seed", str(run.seed)] if run.mode != "explore" else []
     schedule = options.replay
@@ -390,6 +394,8 @@ def main():
         fail(NOT_COMPILED, "the program does not compile for the simulator")
     built = time.monotonic() - begin
     print(f"built for {', '.join(options.modes)} in {built:.1f} s", flush=True)
+    for note in options.notes:
+        print(note, flush=True)
     runs = run_all(options, Runner(options, programs))
     status = status_of(runs)
     counts = [f"{n} {what}" for what in ("passed", "race", "failed", "timeout")

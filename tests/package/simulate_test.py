@@ -301,12 +301,31 @@ text = (WORK / "nccl/lsa_all_reduce.cu").read_text()
 write("nccl/weak.cu", text.replace("cuda::memory_order_release", "cuda::memory_order_relaxed"))
 expect("a relaxed barrier", 4, ["data race"], simulate("--nccl", "--race", "--ranks", "2", "--seeds", "4", source="nccl/weak.cu"))
 
+# Under MPI: threads, processes where a variable is for one rank alone, and a rank that leaves early.
+program = "nccl/mpi/all_reduce_under_mpi.cu"
+text = (WORK / program).read_text()
+expect("MPI", 0, ["8 passed"], simulate("--nccl", "--mpi", "2,8", "--seeds", "2", source=program))
+expect("MPI on two hosts", 0, ["2 passed"], simulate("--nccl", "--mpi", "4", "--hosts", "2", "--race", "--seeds", "2", source=program))
+write("nccl/mpi/weak.cu", text.replace("cuda::memory_order_release", "cuda::memory_order_relaxed"))
+expect("a race under MPI", 4, ["data race"], simulate("--nccl", "--mpi", "2", "--race", "--seeds", "4", source="nccl/mpi/weak.cu"))
+write("nccl/mpi/global.cu", text.replace("int main(", "int calls = 0;\nint main(").replace("int wrong = 0;", "int wrong = calls++;"))
+expect("MPI by processes", 0, ["threads would share calls", "4 passed"],
+       simulate("--nccl", "--mpi", "2,4", "--plain", "--seeds", "2", source="nccl/mpi/global.cu"))
+write("nccl/mpi/on_gpu.cu", text.replace("int main(", "__device__ int calls = 0;\nint main("))
+said = expect("a variable of GPUs", 0, ["4 passed"], simulate("--nccl", "--mpi", "2", "--seeds", "2", source="nccl/mpi/on_gpu.cu"))
+if "threads would share" in said:
+    complain("a variable of GPUs makes processes of ranks")
+write("nccl/mpi/early.cu", text.replace("  CHECK(MPI_Finalize());", "  if (rank == 1) return 0;\n  CHECK(MPI_Finalize());"))
+expect("a rank that returns early", 1, ["MPI_Finalize: rank 1 has returned from main, and does not come"],
+       simulate("--nccl", "--mpi", "2", "--plain", "--seeds", "1", source="nccl/mpi/early.cu"))
+
 # Wrong command lines say what to do.
 for words, text in ((["--ranks", "two"], "--ranks takes a whole number from 1"), (["--sedes", "3"], "unknown option '--sedes'"),
                     (["-I", "nowhere"], "no such folder"), (["--schedule", "best"], "--schedule takes one of random, pct"),
                     (["--fails-with", "("], "takes a regular expression"), (["--hosts", "3"], "choose others by --ranks"),
                     (["--arch", "90x"], "takes a GPU as sm_90"), (["--seeds"], "nothing follows --seeds"),
                     (["extra"], "'extra' is no source"), (["other.cu"], "no file other.cu"),
+                    (["--mpi", "2", "--explore"], "do not go together"),
                     (["--replay", "none"], "there is no file none")):  # fmt: skip
     expect(" ".join(words), 2, [text], simulate(*words))
 expect("no source", 2, ["give a .cu file"], simulate(source=None))
