@@ -1,7 +1,7 @@
 /// \file mpi_main.cpp
 /// The main function of a program that `devcomm-simulate --mpi` runs, and its MPI. Each rank calls the user's own main,
 /// which its object has as devcomm_user_main: threads of one process, so that races between ranks are found, or, where
-/// variables of the program are not for several ranks, processes. They meet in memory that all of them share.
+/// variables of the program are not for several ranks, processes. They exchange data in memory that all of them share.
 #include <mpi.h>
 
 #include <pthread.h>
@@ -27,24 +27,24 @@ extern const bool devcomm_mpi_by_processes;  // of a file that devcomm-simulate 
 
 namespace {
 
-constexpr int most_ranks = 64;
-constexpr int most_comms = 256;
+constexpr int max_ranks = 64;
+constexpr int max_comms = 256;
 constexpr std::size_t chunk = 16384;
 
-/// Ranks of a communicator meet here, twice for each chunk that they exchange.
-struct meeting {
+/// Ranks of a communicator synchronize here, twice for each chunk that they exchange.
+struct rendezvous {
   int size;
-  int members[most_ranks];  // world ranks
+  int members[max_ranks];  // world ranks
   int arrived;
   unsigned long rounds;
-  char data[most_ranks][chunk];
+  char data[max_ranks][chunk];
 };
 struct shared_memory {
   pthread_mutex_t guard;
   pthread_cond_t changed;
   int comms;
-  bool left[most_ranks];  // has returned from main
-  meeting meetings[most_comms];
+  bool left[max_ranks];  // has returned from main
+  rendezvous rendezvous_of[max_comms];
 };
 shared_memory* all = nullptr;
 
@@ -80,21 +80,21 @@ class locked {
   void wait() { pthread_cond_wait(&all->changed, &all->guard); }
 };
 
-meeting& at(MPI_Comm comm, const char* call) {
+rendezvous& at(MPI_Comm comm, const char* call) {
   if (self().rank < 0) fail("%s: this thread is of no rank: call MPI from the thread that called main", call);
   if (!self().is_initialized) fail("%s before MPI_Init", call);
   if (self().is_finalized) fail("%s after MPI_Finalize", call);
   if (comm < 0 || comm >= all->comms) fail("%s: the communicator is none that there is", call);
-  return all->meetings[comm];
+  return all->rendezvous_of[comm];
 }
-int rank_in(const meeting& m, const char* call) {
+int rank_in(const rendezvous& m, const char* call) {
   const int* const end = m.members + m.size;
   const int* const found = std::find(m.members, end, self().rank);
   if (found == end) fail("%s: this rank is not in the communicator", call);
   return static_cast<int>(found - m.members);
 }
 
-void meet(meeting& m, const char* call) {
+void synchronize(rendezvous& m, const char* call) {
   locked hold;
   const unsigned long round = m.rounds;
   if (++m.arrived == m.size) {
@@ -112,15 +112,15 @@ void meet(meeting& m, const char* call) {
 
 /// `bytes` of each rank, to `to`, rank 0's first; null: nobody reads them here.
 void gather(MPI_Comm comm, const void* mine, std::size_t bytes, char* to, const char* call) {
-  meeting& m = at(comm, call);
+  rendezvous& m = at(comm, call);
   const int rank = rank_in(m, call);
   for (std::size_t done = 0; done == 0 || done < bytes; done += chunk) {
     const std::size_t part = std::min(chunk, bytes - done);
     std::memcpy(m.data[rank], static_cast<const char*>(mine) + done, part);
-    meet(m, call);
+    synchronize(m, call);
     for (int r = 0; to != nullptr && r < m.size; ++r)
       std::memcpy(to + static_cast<std::size_t>(r) * bytes + done, m.data[r], part);
-    meet(m, call);
+    synchronize(m, call);
   }
 }
 
@@ -167,7 +167,7 @@ void combine_all(void* result, const char* from, int ranks, int count, MPI_Op op
 void reduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, bool is_wanted, MPI_Comm comm,
             const char* call) {
   const std::size_t bytes = bytes_of(type, count, call);
-  const meeting& m = at(comm, call);
+  const rendezvous& m = at(comm, call);
   std::vector<char> from(bytes * static_cast<std::size_t>(m.size));
   gather(comm, send == MPI_IN_PLACE ? receive : send, bytes, from.data(), call);
   if (!is_wanted) return;
@@ -189,7 +189,7 @@ void reduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_O
 /// Ranks of one host follow each other.
 int ranks_of_host() {
   const char* const text = std::getenv("DEVCOMM_LSA_SIZE");
-  return text != nullptr ? std::max(std::atoi(text), 1) : most_ranks;
+  return text != nullptr ? std::max(std::atoi(text), 1) : max_ranks;
 }
 
 void make_shared_memory(int ranks) {
@@ -206,8 +206,8 @@ void make_shared_memory(int ranks) {
   pthread_condattr_setpshared(&condition, PTHREAD_PROCESS_SHARED);
   pthread_cond_init(&all->changed, &condition);
   all->comms = 1;
-  all->meetings[0].size = ranks;
-  for (int r = 0; r < ranks; ++r) all->meetings[0].members[r] = r;
+  all->rendezvous_of[0].size = ranks;
+  for (int r = 0; r < ranks; ++r) all->rendezvous_of[0].members[r] = r;
 }
 
 int run_rank(int rank, int argc, char** argv) {
@@ -255,7 +255,7 @@ int run_processes(int ranks, int argc, char** argv) {
 int main(int argc, char** argv) {
   const char* const text = std::getenv("DEVCOMM_RANKS");
   const int ranks = text != nullptr ? std::atoi(text) : 1;
-  if (ranks < 1 || ranks > most_ranks) fail("%d ranks; there are 1 to %d", ranks, most_ranks);
+  if (ranks < 1 || ranks > max_ranks) fail("%d ranks; there are 1 to %d", ranks, max_ranks);
   make_shared_memory(ranks);
   return devcomm_mpi_by_processes ? run_processes(ranks, argc, argv) : run_threads(ranks, argc, argv);
 }
@@ -275,7 +275,7 @@ int MPI_Initialized(int* flag) {
   return MPI_SUCCESS;
 }
 int MPI_Finalize() {
-  meet(at(MPI_COMM_WORLD, "MPI_Finalize"), "MPI_Finalize");
+  synchronize(at(MPI_COMM_WORLD, "MPI_Finalize"), "MPI_Finalize");
   self().is_finalized = true;
   return MPI_SUCCESS;
 }
@@ -294,7 +294,7 @@ int MPI_Comm_size(MPI_Comm comm, int* size) {
 }
 int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm* made) {
   const char* const call = "MPI_Comm_split";
-  const meeting& parent = at(comm, call);
+  const rendezvous& parent = at(comm, call);
   struct wish {
     int color, key, rank;
   };
@@ -306,9 +306,9 @@ int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm* made) {
   int number = MPI_COMM_NULL;
   if (color != MPI_UNDEFINED && wishes.front().rank == self().rank) {
     const locked hold;
-    if (all->comms == most_comms) fail("%s: more than %d communicators", call, most_comms);
+    if (all->comms == max_comms) fail("%s: more than %d communicators", call, max_comms);
     number = all->comms++;
-    meeting& m = all->meetings[number];
+    rendezvous& m = all->rendezvous_of[number];
     m.size = static_cast<int>(wishes.size());
     for (std::size_t i = 0; i < wishes.size(); ++i) m.members[i] = wishes[i].rank;
   }
@@ -330,13 +330,13 @@ int MPI_Comm_free(MPI_Comm* comm) {
   return MPI_SUCCESS;
 }
 int MPI_Barrier(MPI_Comm comm) {
-  meet(at(comm, "MPI_Barrier"), "MPI_Barrier");
+  synchronize(at(comm, "MPI_Barrier"), "MPI_Barrier");
   return MPI_SUCCESS;
 }
 int MPI_Bcast(void* data, int count, MPI_Datatype type, int root, MPI_Comm comm) {
   const char* const call = "MPI_Bcast";
   const std::size_t bytes = bytes_of(type, count, call);
-  const meeting& m = at(comm, call);
+  const rendezvous& m = at(comm, call);
   if (root < 0 || root >= m.size) fail("%s: root %d of %d ranks", call, root, m.size);
   std::vector<char> from(bytes * static_cast<std::size_t>(m.size));
   gather(comm, data, bytes, from.data(), call);
@@ -350,7 +350,7 @@ static void gather_elements(const void* send, int send_count, MPI_Datatype send_
       in_place ? bytes_of(receive_type, receive_count, call) : bytes_of(send_type, send_count, call);
   if (is_wanted && bytes != bytes_of(receive_type, receive_count, call))
     fail("%s: what is sent and what is received differ in size", call);
-  const meeting& m = at(comm, call);
+  const rendezvous& m = at(comm, call);
   const std::size_t own = static_cast<std::size_t>(rank_in(m, call)) * bytes;
   std::vector<char> from(bytes * static_cast<std::size_t>(m.size));
   gather(comm, in_place ? static_cast<const char*>(receive) + own : send, bytes, from.data(), call);
