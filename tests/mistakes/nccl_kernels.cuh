@@ -21,6 +21,7 @@ enum class nccl_slip {
   get_unflushed,     ///< what a get brings is read at once
   unfenced_barrier,  ///< a barrier that fences no puts
   wait_in_vain,      ///< a signal more is waited for than is sent
+  multimem_early,    ///< a sum by a multicast address is loaded before the barrier
   poison_reused,     ///< one buffer of poisoned elements in place of two
 };
 
@@ -87,6 +88,17 @@ __global__ void pass_by_network(ncclWindow_t board, ncclDevComm comm, int* sums,
   sums[blockIdx.x * of_part + threadIdx.x] = sum;
 }
 
+/// Each rank stores its part, in one round; the sum of all comes by the multicast address.
+__global__ void sum_by_multimem(ncclWindow_t board, ncclDevComm comm, int* sums, nccl_slip slip) {
+  const ncclCoopCta cta;
+  ncclLsaBarrierSession<ncclCoopCta> barrier(cta, comm, ncclTeamTagLsa(), 0, true);
+  const std::size_t at = sizeof(int) * threadIdx.x;
+  static_cast<int*>(ncclGetLocalPointer(board, at))[0] = comm.lsaRank == 0 ? 4 - comm.lsaSize : 1;
+  if (slip != nccl_slip::multimem_early) barrier.sync(cta, cuda::memory_order_acq_rel);
+  ncclMultimemReduceSum<int>(ncclCoopThread(), board, at, sums + threadIdx.x, 1, comm.lsaMultimem);
+  barrier.sync(cta, cuda::memory_order_acq_rel);
+}
+
 /// Both in three rounds, without a barrier: elements that are no longer poison have come.
 __global__ void pass_poisoned(ncclWindow_t board, ncclDevComm comm, int* sums, nccl_slip slip) {
   const int i = static_cast<int>(blockIdx.x) * of_part + static_cast<int>(threadIdx.x);
@@ -114,7 +126,8 @@ __global__ void pass_poisoned(ncclWindow_t board, ncclDevComm comm, int* sums, n
 
 void by_nccl(communicator& comm, bool wrong, nccl_slip which) {
   const nccl_slip made = wrong ? which : nccl_slip::none;
-  const bool is_network = which >= nccl_slip::late_first_value && which != nccl_slip::poison_reused;
+  const bool is_multimem = which == nccl_slip::multimem_early;
+  const bool is_network = which >= nccl_slip::late_first_value && which < nccl_slip::multimem_early;
   const auto need = [](ncclResult_t result) {
     if (result != ncclSuccess) throw std::runtime_error(ncclGetErrorString(result));
   };
@@ -131,6 +144,7 @@ void by_nccl(communicator& comm, bool wrong, nccl_slip which) {
   need(ncclCommWindowRegister(ranks, board, bytes, &window, NCCL_WIN_COLL_SYMMETRIC));
   ncclDevCommRequirements asked = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
   asked.lsaBarrierCount = blocks;
+  asked.lsaMultimem = is_multimem;
   if (is_network) {
     asked.ginConnectionType = NCCL_GIN_CONNECTION_FULL;
     asked.ginContextCount = 3;
@@ -143,7 +157,10 @@ void by_nccl(communicator& comm, bool wrong, nccl_slip which) {
   const unsigned grid = two_blocks ? 2 : 1;
   const test::device_array<int> sums(grid * of_part);
   const devcomm::launch_config config{.grid = grid, .block = of_part, .stream = cudaStreamPerThread};
-  const auto kernel = is_network ? pass_by_network : which == nccl_slip::poison_reused ? pass_poisoned : pass_by_stores;
+  const auto kernel = is_network                          ? pass_by_network
+                      : is_multimem                       ? sum_by_multimem
+                      : which == nccl_slip::poison_reused ? pass_poisoned
+                                                          : pass_by_stores;
   devcomm::launch(kernel, config, window, device, sums.get(), made);
   test::finish("kernel");
   ncclResult_t state = ncclSuccess;
@@ -173,6 +190,7 @@ std::vector<mistake> nccl_kernels() {
           {"nccl_get_unflushed", with_slip<nccl_slip::get_unflushed>},
           {"nccl_unfenced_barrier", with_slip<nccl_slip::unfenced_barrier>},
           {"nccl_wait_in_vain", with_slip<nccl_slip::wait_in_vain>},
+          {"nccl_multimem_early", with_slip<nccl_slip::multimem_early>},
           {"nccl_poison_reused", with_slip<nccl_slip::poison_reused>}};
 }
 

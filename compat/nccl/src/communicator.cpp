@@ -122,9 +122,9 @@ void leave(const std::shared_ptr<ncclComm>& comm) {
 
 }  // namespace
 
-registered_window::registered_window(host::communicator& comm, void* user, std::size_t bytes)
+registered_window::registered_window(host::communicator& comm, void* user, std::size_t bytes, const std::string& name)
     : user_(user),
-      memory_(comm.register_memory(user, bytes)),
+      memory_(comm.register_memory(user, bytes, name)),
       shown_{memory_.window(), {}},
       record_(shown_) {
   const std::lock_guard lock(table_guard());
@@ -334,7 +334,8 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, nc
   });
   if (valid != ncclSuccess) return valid;
   return nccl::submit(comm, [=] {
-    auto made = std::make_unique<nccl::registered_window>(comm->get(), buff, size);
+    auto made = std::make_unique<nccl::registered_window>(comm->get(), buff, size,
+                                                           std::to_string(++comm->registrations));
     if (comm->windows.size() == ncclWindowTable::capacity)
       throw host::not_supported("ncclCommWindowRegister: a communicator has at most 1024 windows; deregister some");
     for (std::size_t i = 0; i < comm->multimem_teams.size(); ++i)

@@ -46,7 +46,8 @@ class on_device {
 /// Memory of every rank that kernels name by a handle.
 class registered_window {
  public:
-  registered_window(host::communicator& comm, void* user, std::size_t bytes);
+  /// `name` is for messages.
+  registered_window(host::communicator& comm, void* user, std::size_t bytes, const std::string& name);
   registered_window(const registered_window&) = delete;
   registered_window& operator=(const registered_window&) = delete;
   ~registered_window();
@@ -104,6 +105,7 @@ struct ncclComm {
   int device = 0;
   std::optional<devcomm::host::communicator> ranks;
   std::map<ncclWindow_t, std::unique_ptr<devcomm::nccl::registered_window>> windows;
+  int registrations = 0;  // of windows so far
   std::map<const char*, devcomm::nccl::owned_device_comm> device_comms;  // by where their resources are
   std::unique_ptr<devcomm::nccl::on_device<ncclWindowTable>> table;      // of windows
   /// World ranks by the team's number; none where it has not been asked for.
