@@ -243,6 +243,16 @@ TEST_CASE("ncclCommAbort ends a kernel that waits, and the error is there to be 
   });
 }
 
+TEST_CASE("a communicator that one rank aborts is destroyed by the others") {
+  on_ranks(3, [](ncclComm_t comm, int rank) {
+    ncclComm_t second = nullptr;
+    ok(ncclCommSplit(comm, 0, rank, &second, nullptr));
+    const buffer<int> met(comm, 1);
+    ok(rank == 1 ? ncclCommAbort(second) : ncclCommDestroy(second));
+    fails(ncclCommDestroy(second), ncclInvalidArgument, "it has been destroyed");
+  });
+}
+
 namespace {
 
 __global__ void use_buffer(ncclDevComm comm, ncclDevResourceHandle_t handle, int* wrong) {

@@ -186,14 +186,17 @@ TEST_CASE("multimem that cannot be had is refused, or has no address") {
     ok(cudaMalloc(reinterpret_cast<void**>(&other), 4096));
     ok(ncclCommWindowRegister(comm, good.data + rank * 16, 64, &shifted, NCCL_WIN_COLL_SYMMETRIC));
     ok(ncclCommWindowRegister(comm, other, 4096, &plain, NCCL_WIN_COLL_SYMMETRIC));
-    const ncclDevComm device = with_multimem(comm);
     void* there = &there;
+    fails(ncclGetLsaMultimemDevicePointer(good.window, 0, &there), ncclInvalidUsage,
+          "no device communicator with multimem has been made");
+    const ncclDevComm device = with_multimem(comm);
     ok(ncclGetLsaMultimemDevicePointer(good.window, 0, &there));
     require(there != nullptr, "memory of ncclMemAlloc has an address");
-    ok(ncclGetLsaMultimemDevicePointer(shifted, 0, &there));
-    require(there == nullptr, "memory at different places has none");
-    ok(ncclGetLsaMultimemDevicePointer(plain, 0, &there));
-    require(there == nullptr, "memory of cudaMalloc has none");
+    fails(ncclGetLsaMultimemDevicePointer(shifted, 0, &there), ncclInvalidUsage,
+          "rank 1's memory begins 64 bytes into its allocation and rank 0's 0: begin at one place on every rank");
+    require(there == nullptr, "an address for memory at different places");
+    fails(ncclGetLsaMultimemDevicePointer(plain, 0, &there), ncclInvalidUsage,
+          "rank 0: its memory cannot be bound to a multicast object");
     fails(ncclGetMultimemDevicePointer(plain, 0, {nullptr}, &there), ncclInvalidArgument, "no such handle");
     fails(ncclMemFree(other), ncclInvalidArgument, "none that ncclMemAlloc has returned");
     ok(ncclDevCommDestroy(comm, &device));

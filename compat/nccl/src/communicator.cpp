@@ -94,25 +94,32 @@ void finish(ncclComm& comm) {
 }
 
 /// A rank's part is over. One thread may end those of several ranks, one after the other: so the last of the process's
-/// ends them all.
-void leave(const std::shared_ptr<ncclComm>& comm) {
+/// ends them all. One that `is_aborted` ends at once.
+void leave(const std::shared_ptr<ncclComm>& comm, bool is_aborted) {
+  struct ranks_of_process {
+    std::shared_ptr<host::detail::process_ranks> process;  // keeps its address its own
+    std::size_t gone = 0;
+    std::vector<std::shared_ptr<ncclComm>> waiting;
+  };
   static auto& guard = *new std::mutex;
-  static auto& left = *new std::map<const void*, std::vector<std::shared_ptr<ncclComm>>>;
+  static auto& left = *new std::map<const void*, ranks_of_process>;
   comm->device_comms.clear();
   comm->windows.clear();
   comm->table.reset();
-  std::vector<std::shared_ptr<ncclComm>> ending{comm};
-  if (comm->ranks) {
-    const host::detail::rank_context& context = host::detail::context_of::get(*comm->ranks);
+  if (!comm->ranks) return;
+  const host::detail::rank_context& context = host::detail::context_of::get(*comm->ranks);
+  const std::shared_ptr<host::detail::process_ranks> process = context.process;
+  const std::size_t local_ranks = context.local_ranks.size();
+  if (is_aborted) destroy(*comm);
+  std::vector<std::shared_ptr<ncclComm>> ending;
+  {
     const std::lock_guard lock(guard);
-    auto& before = left[context.process.get()];
-    before.push_back(comm);
-    if (before.size() < context.local_ranks.size()) {
-      ending.clear();
-    } else {
-      ending = std::move(before);
-      left.erase(context.process.get());
-    }
+    ranks_of_process& here = left[process.get()];
+    here.process = process;
+    if (!is_aborted) here.waiting.push_back(comm);
+    if (++here.gone < local_ranks) return;
+    ending = std::move(here.waiting);
+    left.erase(process.get());
   }
   std::vector<std::thread> threads;
   for (std::size_t i = 1; i < ending.size(); ++i) threads.emplace_back([&, i] { finish(*ending[i]); });
@@ -136,7 +143,15 @@ void registered_window::add_multicast(host::communicator& comm, int number, cons
   multicasts_.push_back(std::make_unique<host::detail::team_multicast>(host::detail::context_of::get(comm), bindable,
                                                                        bytes(), members));
   shown_.multicast[number] = multicasts_.back()->address();
+  obstacles_[static_cast<std::size_t>(number)] = multicasts_.back()->obstacle();
   record_.write(shown_);
+}
+
+char* registered_window::multicast(int team) const {
+  if (shown_.multicast[team] != nullptr) return shown_.multicast[team];
+  const std::string why = obstacles_[static_cast<std::size_t>(team)];
+  throw host::not_supported("the window has no multicast address: " +
+                            (why.empty() ? "no device communicator with multimem has been made" : why));
 }
 
 registered_window::~registered_window() {
@@ -277,18 +292,19 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return nccl::submit(comm, [=] {
     const auto alive = nccl::find_comm(comm, "ncclCommDestroy");
     nccl::forget(comm);
-    nccl::leave(alive);
+    nccl::leave(alive, false);
   });
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   return nccl::submit(comm, [=] {
-    comm->get().abort();
+    const auto alive = nccl::find_comm(comm, "ncclCommAbort");
+    alive->get().abort();
     static_cast<void>(cudaDeviceSynchronize());  // kernels that waited have ended, and use its memory no more
     static_cast<void>(cudaGetLastError());
-    nccl::destroy(*comm);
     nccl::forget(comm);
+    nccl::leave(alive, true);
   });
 }
 

@@ -282,7 +282,7 @@ ncclResult_t ncclGetMultimemDevicePointer(ncclWindow_t window, size_t offset, nc
     if (team < 0 || team >= ncclWindow_vidmem::max_teams || offset > of.bytes())
       throw host::invalid_argument("ncclGetMultimemDevicePointer: there is no such handle, or byte");
     *outPtr = nullptr;
-    if (of.multicast(team) != nullptr) *outPtr = of.multicast(team) + offset;
+    *outPtr = of.multicast(team) + offset;
   });
 }
 

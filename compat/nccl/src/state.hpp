@@ -56,7 +56,8 @@ class registered_window {
   [[nodiscard]] void* user() const { return user_; }
   [[nodiscard]] std::size_t bytes() const { return memory_.bytes(); }
   [[nodiscard]] const window& get() const { return memory_.window(); }
-  [[nodiscard]] char* multicast(int team) const { return shown_.multicast[team]; }
+  /// For the team with that number. Throws `host::not_supported` where there is none.
+  [[nodiscard]] char* multicast(int team) const;
 
   /// *Collective*: gives it a multicast address for that team, if its memory can have one.
   void add_multicast(host::communicator& comm, int number, const std::vector<int>& members);
@@ -65,6 +66,7 @@ class registered_window {
   void* user_;
   host::symmetric_memory memory_;
   std::vector<std::unique_ptr<host::detail::team_multicast>> multicasts_;
+  std::array<std::string, ncclWindow_vidmem::max_teams> obstacles_;  // why there is no address
   ncclWindow_vidmem shown_;
   on_device<ncclWindow_vidmem> record_;
 };
