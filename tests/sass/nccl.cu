@@ -16,7 +16,8 @@ extern "C" __global__ void all_reduce_nccl(ncclWindow_t window, float* out, size
 }
 extern "C" __global__ void all_reduce_own(devcomm::window window, float* out, size_t length,
                                           devcomm::device_comm comm) {
-  devcomm::lsa::barrier_session barrier(devcomm::block{}, comm, blockIdx.x);
+  const unsigned index = blockIdx.x;  // Clang deduces no class from it
+  devcomm::lsa::barrier_session barrier(devcomm::block{}, comm, index);
   barrier.sync(devcomm::memory_order::acq_rel);
   for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < length; i += gridDim.x * blockDim.x) {
     float sum = 0;
@@ -33,7 +34,8 @@ extern "C" __global__ void copy_to_all_nccl(ncclWindow_t window, const float* in
 }
 extern "C" __global__ void copy_to_all_own(devcomm::window window, const float* in, size_t length,
                                            devcomm::device_comm comm) {
-  devcomm::lsa::barrier_session barrier(devcomm::block{}, comm, blockIdx.x);
+  const unsigned index = blockIdx.x;  // Clang deduces no class from it
+  devcomm::lsa::barrier_session barrier(devcomm::block{}, comm, index);
   const auto all = [&](int peer) { return reinterpret_cast<float*>(window.lsa_pointer(peer)); };
   devcomm::copy_to_all<float>(devcomm::block{}, comm.lsa_size, all, in, length);
   barrier.sync(devcomm::memory_order::acq_rel);
@@ -52,15 +54,16 @@ extern "C" __global__ void exchange_nccl(ncclWindow_t in, ncclWindow_t out, size
 }
 extern "C" __global__ void exchange_own(devcomm::window in, devcomm::window out, size_t bytes,
                                         devcomm::device_comm comm, devcomm::gin::context_handle contexts) {
-  const uint64_t before = devcomm::gin::context(devcomm::thread{}, comm, contexts, blockIdx.x).read_signal(0);
+  const unsigned index = blockIdx.x;  // Clang deduces no class from it
+  const uint64_t before = devcomm::gin::context(devcomm::thread{}, comm, contexts, index).read_signal(0);
   devcomm::gin::barrier_session barrier(devcomm::block{}, comm, comm.world(), contexts,
-                                        devcomm::gin::one_context(blockIdx.x), blockIdx.x);
+                                        devcomm::gin::one_context(index), index);
   barrier.sync(devcomm::gin::fence_level::none);
-  devcomm::gin::context one(devcomm::thread{}, comm, contexts, blockIdx.x);
+  devcomm::gin::context one(devcomm::thread{}, comm, contexts, index);
   for (int peer = static_cast<int>(threadIdx.x); peer < comm.world().size; peer += static_cast<int>(blockDim.x))
     one.put(peer, out, bytes * static_cast<size_t>(comm.rank), in, bytes * static_cast<size_t>(peer), bytes,
             devcomm::gin::signal_add{0, 1}, devcomm::gin::no_action{});
-  devcomm::gin::context all(devcomm::block{}, comm, contexts, blockIdx.x);
+  devcomm::gin::context all(devcomm::block{}, comm, contexts, index);
   all.wait_signal(0, before + static_cast<uint64_t>(comm.world().size));
   all.flush();
 }

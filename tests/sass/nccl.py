@@ -14,7 +14,7 @@ MOST_INSTRUCTIONS = {"all_reduce": 10, "copy_to_all": 10, "exchange": 15}
 
 nvcc, nvdisasm, source, work = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3]), pathlib.Path(sys.argv[4])
 work.mkdir(parents=True, exist_ok=True)
-command = [nvcc, "-std=c++20", "-O3", "-arch=sm_90", f"-I{source}/compat/nccl/include", f"-I{source}/include", "-Xptxas", "-v",
+command = [nvcc, "-std=c++17", "-O3", "-arch=sm_90", f"-I{source}/compat/nccl/include", f"-I{source}/include", "-Xptxas", "-v",
            "-cubin", "-o", str(work / "nccl.cubin"), str(source / "tests/sass/nccl.cu")]  # fmt: skip
 made = subprocess.run(command, capture_output=True, text=True)
 if made.returncode != 0:
