@@ -2,16 +2,21 @@
 #include <devcomm/host/communicator.hpp>
 #include <devcomm/multimem/window_record.hpp>
 
+#include "communicator/context_of.hpp"
+#include "memory/team_multicast.hpp"
 #include "stand_in.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
+#include <vector>
 
 using namespace devcomm;
 using namespace devcomm_test;
@@ -101,6 +106,58 @@ TEST_CASE("a window with multimem is bound by all members and has one multicast 
           const auto plain = comm.allocate(64);
           require(plain.window().multicast == nullptr && !plain.multimem().available, "others have none");
           require(contains(plain.multimem().reason, "was not asked for"), "and say why: " + plain.multimem().reason);
+          comm.barrier();
+        }
+        comm.barrier();
+        require_nothing_held("after its end");
+      },
+      set);
+  CHECK(ends == all_ok(job.ranks));
+}
+
+TEST_CASE("registered memory has a multicast address for the team and its parts, where all of it can be bound") {
+  struct shape {
+    int ranks;
+    int inside;
+    const char* handle;
+  };
+  const shape job =
+      GENERATE(shape{4, 4, ""}, shape{4, 2, "file_descriptor"}, shape{4, 1, "fabric"}, shape{4, 1, "file_descriptor"});
+  CAPTURE(job.ranks, job.inside, job.handle);
+  variables set;
+  if (*job.handle != '\0') set.emplace_back("DEVCOMM_MEMORY_HANDLE", job.handle);
+  const auto ends = on_stand_in(
+      job.ranks, job.inside,
+      [&](auto bootstrap) {
+        host::communicator comm(std::move(bootstrap));
+        host::detail::rank_context& context = host::detail::context_of::get(comm);
+        const int rank = comm.rank();
+        {
+          const auto memory = context.devices.create_physical(comm.device(), 2 * multicast_granule, context.handle);
+          const auto range = context.devices.reserve(2 * multicast_granule);
+          const int user = comm.device();
+          range->map(0, *memory, std::span(&user, 1));
+          const auto make = [&](std::size_t offset, const std::vector<int>& members) {
+            return host::detail::team_multicast(context, range->base() + offset, 4096, members);
+          };
+          const std::vector<int> pair{rank / 2 * 2, rank / 2 * 2 + 1};
+          const auto of_all = make(4096, {0, 1, 2, 3}), of_pair = make(0, pair);
+          require(of_all.address() != nullptr, of_all.obstacle());
+          require(reinterpret_cast<std::uintptr_t>(of_all.address()) % multicast_granule == 4096, "the place in it");
+          require(of_pair.address() != nullptr && of_pair.address() != of_all.address(), "another one for the pair");
+          comm.barrier();
+          const int pairs = std::max(job.inside / 2, 1);
+          const stand_in_held held = stand_in().held();
+          require(held.multicast == 1 + pairs, "objects: " + std::to_string(held.multicast));
+          require(held.bindings == 2 * job.inside, "bindings: " + std::to_string(held.bindings));
+          const auto apart = make(rank == 3 ? 4096 : 0, {0, 1, 2, 3});
+          require(apart.address() == nullptr && contains(apart.obstacle(), "rank 3's memory begins 4096 bytes into"),
+                  "places that differ: " + apart.obstacle());
+          const auto plain = context.devices.allocate_device(comm.device(), 4096);
+          const host::detail::team_multicast refused(context, rank == 1 ? plain->data() : range->base(), 4096,
+                                                     {0, 1, 2, 3});
+          require(refused.address() == nullptr && contains(refused.obstacle(), "rank 1: its memory is not one piece"),
+                  "memory of cudaMalloc: " + refused.obstacle());
           comm.barrier();
         }
         comm.barrier();
