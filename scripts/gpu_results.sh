@@ -230,6 +230,12 @@ part_sanitizer() {
       limit=300 run CUDA_VISIBLE_DEVICES=0,1 DEVCOMM_TEST_FEW=1 "$sanitizer" --tool "$tool" --report-api-errors no --error-exitcode 9 "$program"
     done
   done
+  local n
+  for program in "$bin"/nccl_*_gpu_shared; do
+    for n in 1 2 4; do
+      limit=300 run LD_PRELOAD="$bin/libnccl_one_gpu.so" DEVCOMM_RANKS="$n" "$sanitizer" --report-api-errors no --error-exitcode 9 "$program"
+    done
+  done
 }
 
 # Weakened controls may stay unseen where ranks share a GPU, and so lie on one L2 cache.
