@@ -131,7 +131,7 @@ void leave(const std::shared_ptr<ncclComm>& comm, bool is_aborted) {
 
 registered_window::registered_window(host::communicator& comm, void* user, std::size_t bytes, const std::string& name)
     : user_(user),
-      memory_(comm.register_memory(user, bytes, name)),
+      memory_(host::detail::context_of::register_with_stride(comm, user, bytes, name)),
       shown_{memory_.window(), {}},
       record_(shown_) {
   const std::lock_guard lock(table_guard());

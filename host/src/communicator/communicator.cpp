@@ -78,10 +78,15 @@ symmetric_memory communicator::allocate(std::size_t bytes, memory_place place, s
 }
 
 symmetric_memory communicator::register_memory(void* local, std::size_t bytes, std::string_view name, code_place made) {
+  return register_memory(local, bytes, std::string(name), detail::registered_layout::table, made);
+}
+
+symmetric_memory communicator::register_memory(void* local, std::size_t bytes, const std::string& name,
+                                               detail::registered_layout layout, code_place made) {
   const detail::range shown("register_memory");
   return symmetric_memory(
       std::unique_ptr<symmetric_memory::state, symmetric_memory::destroyer>(new symmetric_memory::state(
-          *state_, detail::register_window(*state_, "register_memory", local, bytes, std::string(name)), made)));
+          *state_, detail::register_window(*state_, "register_memory", local, bytes, name, layout), made)));
 }
 
 captured_buffers communicator::collect_buffers(std::size_t most, std::string_view name, code_place made) {
@@ -157,6 +162,10 @@ int communicator::dead_rank() const noexcept { return state_->aborts->lost_rank(
 void communicator::check() const { state_->aborts->check(); }
 
 detail::rank_context& detail::context_of::get(communicator& of) { return *of.state_; }
+symmetric_memory detail::context_of::register_with_stride(communicator& of, void* local, std::size_t bytes,
+                                                          const std::string& name, code_place made) {
+  return of.register_memory(local, bytes, name, registered_layout::one_stride, made);
+}
 
 void detail::ended_rank::finish(communicator& returned) {
   const communicator::state& c = *returned.state_;

@@ -81,6 +81,15 @@ class mapped_steps {
                  .spread(context_.size());
   }
 
+  /// Sizes of the pieces of `peer`.
+  [[nodiscard]] std::span<const std::uint64_t> bytes_of(int peer) const {
+    return lists_[static_cast<std::size_t>(peer)].bytes;
+  }
+  /// The only piece of `peer`, which is in another process.
+  [[nodiscard]] std::shared_ptr<physical_memory> import_only(int peer) {
+    return import(peer, 0, lists_[static_cast<std::size_t>(peer)]);
+  }
+
   /// The memory of `peer`, of `count` pieces, in this process.
   [[nodiscard]] std::shared_ptr<opened_memory> join(int peer, std::size_t count) {
     const piece_list& theirs = lists_[static_cast<std::size_t>(peer)];

@@ -34,10 +34,20 @@ std::size_t max_pieces_of(const rank_context& context, const std::string& call,
   return most;
 }
 
+/// Whether all memory of the LSA team can be mapped at one stride: a piece each, of one size, from one place in it on.
+bool has_one_stride(const rank_context& context, const std::vector<registration>& all, const mapped_steps& pieces) {
+  const int first = context.lsa_ranks.front();
+  return std::all_of(context.lsa_ranks.begin(), context.lsa_ranks.end(), [&](int peer) {
+    const registration& theirs = all[static_cast<std::size_t>(peer)];
+    return theirs.pieces == 1 && theirs.offset == all[static_cast<std::size_t>(first)].offset &&
+           pieces.bytes_of(peer)[0] == pieces.bytes_of(first)[0];
+  });
+}
+
 }  // namespace
 
 window_state register_window(rank_context& context, const std::string& call, void* local, std::size_t bytes,
-                             const std::string& name) {
+                             const std::string& name, registered_layout layout) {
   const std::uint64_t number = ++context.windows;
   const team lsa = context.lsa;
 
@@ -53,12 +63,36 @@ window_state register_window(rank_context& context, const std::string& call, voi
   const std::size_t most = max_pieces_of(context, call, notes);
   const bool is_mapped = !mapped.pieces.empty();
   mapped_steps pieces(context, number, most);
+  std::shared_ptr<window_mapping> space;
+  if (most != 0 && layout == registered_layout::one_stride) {
+    // Before the ranks synchronize: one of this process maps what all have placed.
+    space = context.process->share<window_mapping>(++context.windows, context.lsa_ranks.front(), lsa.size);
+    if (mapped.pieces.size() == 1) space->place(lsa.rank, mapped.pieces.front(), context.device);
+  }
   if (most != 0) pieces.exchange(call, std::move(mapped));
 
   const std::vector<registration> all = team.spread(context.size());
   window_state state(context, number, bytes, name);
   std::vector<window_part> parts;
+  const bool is_strided = space != nullptr && has_one_stride(context, all, pieces);
   context.agree.together(call, [&] {
+    if (is_strided) {
+      const std::size_t whole = pieces.bytes_of(context.rank())[0];
+      const std::size_t stride = whole + context.granularity + context.devices.empty_after_part(lsa.size);
+      space->map(context.devices, memory_place::device, stride,
+                 [&](int member) { return pieces.import_only(context.lsa_ranks[static_cast<std::size_t>(member)]); });
+      const std::uint64_t offset = all[static_cast<std::size_t>(context.rank())].offset;
+      state.window.base = space->base() + offset;
+      state.window.stride = stride;
+      state.window.local = state.window.base + static_cast<std::size_t>(lsa.rank) * stride;
+      for (int member = 0; member < lsa.size; ++member)
+        parts.push_back(
+            {state.window.lsa_pointer(member), bytes, bytes, context.lsa_ranks[static_cast<std::size_t>(member)]});
+      state.space = std::move(space);
+      state.listing = context.window_ids->list(
+          state.window.id, {state.window.local, bytes, state.name, context.network.windows_on_device});
+      return;
+    }
     std::vector<char*> addresses;
     for (const int peer : context.lsa_ranks) {
       const registration& theirs = all[static_cast<std::size_t>(peer)];
@@ -82,7 +116,7 @@ window_state register_window(rank_context& context, const std::string& call, voi
     state.listing = context.window_ids->list(
         state.window.id, {state.window.local, bytes, state.name, context.network.windows_on_device});
   });
-  state.window.table = reinterpret_cast<char* const*>(state.table->data());
+  if (!is_strided) state.window.table = reinterpret_cast<char* const*>(state.table->data());
   const bool all_mapped = std::all_of(context.lsa_ranks.begin(), context.lsa_ranks.end(),
                                       [&](int peer) { return all[static_cast<std::size_t>(peer)].pieces != 0; });
   state.multimem.reason =

@@ -8,7 +8,7 @@ namespace devcomm::host::detail {
 
 window_mapping::window_mapping(int lsa_size) : members_(static_cast<std::size_t>(lsa_size)) {}
 
-void window_mapping::place(int member, std::unique_ptr<physical_memory> memory, int device) {
+void window_mapping::place(int member, std::shared_ptr<physical_memory> memory, int device) {
   const std::lock_guard lock(mutex_);
   members_[static_cast<std::size_t>(member)] = std::move(memory);
   if (std::find(devices_.begin(), devices_.end(), device) == devices_.end()) devices_.push_back(device);

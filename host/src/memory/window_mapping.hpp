@@ -22,10 +22,10 @@ class window_mapping {
   explicit window_mapping(int lsa_size);
 
   /// Hands over the memory of a local member. `device` gets access to all slots.
-  void place(int member, std::unique_ptr<physical_memory> memory, int device);
+  void place(int member, std::shared_ptr<physical_memory> memory, int device);
 
   /// Gets the memory of member `member`, which lives in another process.
-  using import_function = std::function<std::unique_ptr<physical_memory>(int member)>;
+  using import_function = std::function<std::shared_ptr<physical_memory>(int member)>;
 
   /// Maps all slots once: the first local rank to call does it, the others wait for it and get its error, if any.
   /// *Requires* `place` of every local member.
@@ -43,7 +43,7 @@ class window_mapping {
 
  private:
   std::mutex mutex_;
-  std::vector<std::unique_ptr<physical_memory>> members_;
+  std::vector<std::shared_ptr<physical_memory>> members_;
   std::vector<int> devices_;
   std::exception_ptr failure_;
   std::unique_ptr<address_range> range_;  // destroyed before the memory, which must outlive its mapping

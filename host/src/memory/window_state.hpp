@@ -60,8 +60,14 @@ struct window_kind {
 [[nodiscard]] window_state allocate_window(rank_context& context, const std::string& call, std::size_t bytes,
                                            const std::string& name, const window_kind& kind);
 
+enum class registered_layout {
+  table,      ///< the window's local address is the caller's
+  one_stride  ///< where all memory of the LSA team is one piece each, mapped again; else a table
+};
+
 /// *Collective*: a window over memory that the caller allocated.
 [[nodiscard]] window_state register_window(rank_context& context, const std::string& call, void* local,
-                                           std::size_t bytes, const std::string& name);
+                                           std::size_t bytes, const std::string& name,
+                                           registered_layout layout = registered_layout::table);
 
 }  // namespace devcomm::host::detail

@@ -3,6 +3,7 @@
 #include <devcomm/host/communicator.hpp>
 #include <devcomm/host/error.hpp>
 
+#include "communicator/context_of.hpp"
 #include "stand_in.hpp"
 
 #include <cuda.h>
@@ -182,15 +183,49 @@ TEST_CASE("memory that peers could not access is refused by name, whether ranks 
   CHECK(ends == all_ok(2));
 }
 
+namespace {
+
+struct {
+  int inside;
+  const char* kind;
+  CUmemAllocationHandleType type;
+} const ways[] = {{1, "file descriptor", CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR},
+                  {2, "file descriptor", CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR},
+                  {1, "fabric", static_cast<CUmemAllocationHandleType>(8)},
+                  {4, "same process", CU_MEM_HANDLE_TYPE_NONE}};
+
+}  // namespace
+
+TEST_CASE("memory of one piece each is registered with one stride where that is asked for, other memory by a table") {
+  for (const auto& way : ways) {
+    CAPTURE(way.inside, way.kind);
+    if (std::string(way.kind) == "fabric") ::setenv("DEVCOMM_MEMORY_HANDLE", "fabric", 1);
+    const auto ends = on_stand_in(4, way.inside, [&way](auto bootstrap) {
+      host::communicator comm(std::move(bootstrap));
+      auto* const whole = static_cast<char*>(segment(comm.device(), 1, way.type));
+      for (const bool alike : {true, false}) {
+        const std::size_t at = alike || comm.rank() == 0 ? 1000 : 2000, size = bytes - 2000;
+        const auto memory = host::detail::context_of::register_with_stride(comm, whole + at, size, "board");
+        const window& w = memory.window();
+        require((w.base != nullptr) == alike, "one stride where all begin at one place");
+        require((w.local == whole + at) == !alike, "an address of its own");
+        std::memset(whole + at, comm.rank() + 1, size);  // by the caller's address
+        comm.barrier();
+        for (int member = 0; member < 4; ++member) {
+          const char expected = static_cast<char>(member + 1);
+          require(w.lsa_pointer(member)[0] == expected && w.lsa_pointer(member)[size - 1] == expected,
+                  "member " + std::to_string(member));
+        }
+        require(w.local[0] == static_cast<char>(comm.rank() + 1), "its own memory");
+        comm.barrier();
+      }
+    });
+    ::unsetenv("DEVCOMM_MEMORY_HANDLE");
+    CHECK(ends == all_ok(4));
+  }
+}
+
 TEST_CASE("expandable segments are registered by their own handles, from any place and over several pieces") {
-  struct {
-    int inside;
-    const char* kind;
-    CUmemAllocationHandleType type;
-  } const ways[] = {{1, "file descriptor", CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR},
-                    {2, "file descriptor", CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR},
-                    {1, "fabric", static_cast<CUmemAllocationHandleType>(8)},
-                    {4, "same process", CU_MEM_HANDLE_TYPE_NONE}};
   for (const auto& way : ways) {
     CAPTURE(way.inside, way.kind);
     const bool by_fabric = std::string(way.kind) == "fabric";

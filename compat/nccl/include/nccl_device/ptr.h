@@ -142,14 +142,15 @@ NCCL_DEVICE_INLINE ncclSymPtr<char> ncclGetResourceBuffer(const ncclDevComm& com
   return {comm.resourceWindow, devcomm::nccl::offset_of(h)};
 }
 
-/// The window that has an address of this rank; null where none has.
+/// The window that has an address of this rank, the program's or the window's own; null where none has.
 template <class Coop>
 NCCL_DEVICE_INLINE ncclWindow_t ncclFindWindow(Coop, const ncclDevComm& comm, const void* ptr) {
+  const auto* const at = static_cast<const char*>(ptr);
   const ncclWindowTable& table = *comm.windowTable;
   for (uint32_t i = 0; i < table.count; ++i) {
     const ncclWindowTable::entry& each = table.windows[i];
-    if (static_cast<const char*>(ptr) >= each.begin && static_cast<const char*>(ptr) < each.begin + each.bytes)
-      return each.window;
+    const char* const own = each.window->window.local;
+    if ((at >= each.begin && at < each.begin + each.bytes) || (at >= own && at < own + each.bytes)) return each.window;
   }
   return nullptr;
 }

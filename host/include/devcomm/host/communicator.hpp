@@ -37,6 +37,7 @@ namespace detail {
 class backend;
 struct context_of;
 struct ended_rank;
+enum class registered_layout;
 }  // namespace detail
 
 /// Memory of the same size on every rank of a communicator, freed on destruction. Move-only.
@@ -272,6 +273,8 @@ class communicator {
     void operator()(state* s) const noexcept;
   };
   communicator() noexcept;
+  symmetric_memory register_memory(void* local, std::size_t bytes, const std::string& name,
+                                   detail::registered_layout layout, code_place made);
   std::unique_ptr<state, destroyer> state_;
 };
 
