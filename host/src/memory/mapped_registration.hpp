@@ -5,6 +5,7 @@
 #include <devcomm/host/error.hpp>
 
 #include "device/backend.hpp"
+#include "memory/handle_exchange.hpp"
 #include "rank/forgetting.hpp"
 #include "rank/rank_context.hpp"
 #include "util/deadline.hpp"
@@ -77,7 +78,7 @@ class mapped_steps {
 
   /// *Collective*: `mine` are this rank's pieces, if any.
   void exchange(const std::string& call, mapped_memory mine) {
-    lists_ = context_.agree.gather_group(call, context_.name_of_lsa(), [&] { return hand_over(std::move(mine)); })
+    lists_ = context_.agree.gather_group(call, context_.name_of_lsa(), [&] { return share(std::move(mine)); })
                  .spread(context_.size());
   }
 
@@ -116,23 +117,18 @@ class mapped_steps {
   void keep() { on_failure_.keep(); }
 
  private:
-  [[nodiscard]] piece_list hand_over(mapped_memory mine) {
+  [[nodiscard]] piece_list share(mapped_memory mine) {
     piece_list said;
     for (std::size_t i = 0; i < mine.pieces.size(); ++i) {
       said.bytes[i] = mine.bytes[i];
-      if (context_.handle == handle_kind::file_descriptor) {
-        const unique_fd descriptor(mine.pieces[i]->export_descriptor());
-        for (const int process : context_.other_processes()) {
-          context_.process->links().send_memory(process, first_ + i, context_.rank(), descriptor.get(), until_);
-        }
-      } else if (context_.handle == handle_kind::fabric) {
-        const std::vector<std::byte> handle = mine.pieces[i]->export_bytes();
-        if (handle.size() != said.handles[i].size()) {
-          throw system_error("a memory handle of " + std::to_string(handle.size()) +
-                             " bytes is not what the library expects");
-        }
-        std::copy(handle.begin(), handle.end(), said.handles[i].begin());
+      const handle_bytes handle =
+          hand_over(context_, *mine.pieces[i], context_.lsa_ranks, first_ + i, window_piece::memory, until_);
+      if (handle.count == 0) continue;
+      if (handle.count != said.handles[i].size()) {
+        throw system_error("a memory handle of " + std::to_string(handle.count) +
+                           " bytes is not what the library expects");
       }
+      std::copy_n(handle.bytes.begin(), handle.count, said.handles[i].begin());
     }
     const std::lock_guard lock(inside_->mutex);
     if (!mine.pieces.empty()) inside_->own[context_.rank()] = std::move(mine);
