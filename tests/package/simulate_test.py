@@ -297,6 +297,9 @@ expect("volatile as plain", 4, ["data race"],
 shutil.copytree(pathlib.Path(os.environ["SOURCE_DIR"]) / "tests/nccl/programs", WORK / "nccl", dirs_exist_ok=True)
 for program in sorted((WORK / "nccl").glob("*.cu")):
     expect(program.name, 0, ["8 passed"], simulate("--nccl", "--seeds", "2", source=f"nccl/{program.name}"))
+write("nccl/host.cpp", "#include <nccl_device.h>\nint ranks_of(const ncclDevComm& comm) { return ncclTeamWorld(comm).nRanks; }\n")
+expect("with a file for the host", 0, ["2 passed"],
+       simulate("--nccl", "--ranks", "2", "--seeds", "1", "nccl/host.cpp", source="nccl/lsa_all_reduce.cu"))
 text = (WORK / "nccl/lsa_all_reduce.cu").read_text()
 write("nccl/weak.cu", text.replace("cuda::memory_order_release", "cuda::memory_order_relaxed"))
 expect("a relaxed barrier", 4, ["data race"], simulate("--nccl", "--race", "--ranks", "2", "--seeds", "4", source="nccl/weak.cu"))

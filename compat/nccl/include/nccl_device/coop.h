@@ -23,10 +23,23 @@ class coop : public Group {
   DEVCOMM_DEVICE int num_threads() const { return size(); }
 };
 
-/// The group that devcomm's calls take: for other classes than NCCL's, themselves.
+/// A class of the program's own whose members are not const, as NCCL does not ask for it.
+template <class Coop>
+class own_group {
+ public:
+  DEVCOMM_DEVICE own_group(const Coop& coop) : coop_(coop) {}
+  DEVCOMM_DEVICE uint32_t thread_rank() const { return static_cast<uint32_t>(coop_.thread_rank()); }
+  DEVCOMM_DEVICE uint32_t size() const { return static_cast<uint32_t>(coop_.size()); }
+  DEVCOMM_DEVICE void sync() const { coop_.sync(); }
+
+ private:
+  mutable Coop coop_;
+};
+
+/// The group that devcomm's calls take: for other classes than NCCL's, themselves where they can be.
 template <class Coop, class = void>
 struct group_of_coop {
-  using type = Coop;
+  using type = devcomm::detail::conditional_t<is_group<Coop>, Coop, own_group<Coop>>;
 };
 template <class Coop>
 struct group_of_coop<Coop, devcomm::detail::void_t<typename Coop::devcomm_group>> {
@@ -35,7 +48,7 @@ struct group_of_coop<Coop, devcomm::detail::void_t<typename Coop::devcomm_group>
 template <class Coop>
 using group_t = typename group_of_coop<Coop>::type;
 template <class Coop>
-DEVCOMM_DEVICE const group_t<Coop>& group_of(const Coop& coop) {
+DEVCOMM_DEVICE group_t<Coop> group_of(const Coop& coop) {
   return coop;
 }
 
