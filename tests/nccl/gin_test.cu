@@ -289,9 +289,17 @@ TEST_CASE("rails and LSA teams have barriers of their own") {
 
 namespace {
 
+/// As NCCL's groups, whose members are not const; without a vote.
+struct coop_of_program {
+  __device__ int thread_rank() { return static_cast<int>(threadIdx.x); }
+  __device__ int size() { return static_cast<int>(blockDim.x); }
+  __device__ void sync() { __syncthreads(); }
+};
+
 /// Waits with a limit: for what does not come, for what does, and for what has.
+template <class Coop>
 __global__ void wait_with_limits(ncclWindow_t window, ncclDevComm comm, uint64_t cycles, int* wrong) {
-  const ncclCoopWarp warp;
+  Coop warp{};
   const ncclGin gin(comm, 0);
   const auto expect = [&](ncclResult_t had, ncclResult_t right) {
     if (had != right && warp.thread_rank() == 0) atomicAdd(wrong, 1);
@@ -315,12 +323,14 @@ __global__ void wait_with_limits(ncclWindow_t window, ncclDevComm comm, uint64_t
 TEST_CASE("every wait may have a limit") {
   on_ranks(2, [](ncclComm_t comm, int) {
     const buffer<int> memory(comm, 64), wrong(comm, 1);
-    const ncclDevComm device = network_comm(comm, 1, 1);
-    devcomm::launch(wait_with_limits, one_block(32), memory.window, device,
-                    std::uint64_t{device.cyclesPerMicrosecond} * 200, wrong.data);
-    finish();
-    expect_none(wrong);
-    ok(ncclDevCommDestroy(comm, &device));
+    for (const auto kernel : {wait_with_limits<ncclCoopWarp>, wait_with_limits<coop_of_program>}) {
+      const ncclDevComm device = network_comm(comm, 1, 1);
+      devcomm::launch(kernel, one_block(32), memory.window, device, std::uint64_t{device.cyclesPerMicrosecond} * 200,
+                      wrong.data);
+      finish();
+      expect_none(wrong);
+      ok(ncclDevCommDestroy(comm, &device));
+    }
   });
 }
 

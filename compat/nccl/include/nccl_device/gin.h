@@ -209,9 +209,9 @@ struct ncclGin_BackendMask {
   /// The same with a limit, as of all waits: one outcome for the group, and after `ncclTimeout` it may be repeated.
   template <class Coop, class Descriptor>
   NCCL_DEVICE_INLINE ncclResult_t flush(Coop coop, cuda::memory_order, Descriptor, uint64_t timeoutCycles) const {
-    auto net = use(coop);
-    return devcomm::nccl::result_of(
-        net.wait_for(net.begin_flush(), devcomm::nccl::nanoseconds_of(comm, timeoutCycles)));
+    coop.sync();  // what the group has posted
+    auto net = use(waiting(coop));
+    return outcome_of(coop, net.wait_for(net.begin_flush(), devcomm::nccl::nanoseconds_of(comm, timeoutCycles)));
   }
   template <class Coop = ncclCoopThread, class Descriptor = ncclGin_None>
   NCCL_DEVICE_INLINE void flushAsync(ncclTeam team, uint32_t peer, ncclGinRequest_t* outRequest, Coop coop = {},
@@ -229,30 +229,29 @@ struct ncclGin_BackendMask {
   template <class Coop, class Descriptor>
   NCCL_DEVICE_INLINE ncclResult_t wait(ncclGinRequest_t& request, Coop coop, Descriptor, cuda::memory_order,
                                        uint64_t timeoutCycles) const {
-    return devcomm::nccl::result_of(
-        use(coop).wait_for(ticket_of(request), devcomm::nccl::nanoseconds_of(comm, timeoutCycles)));
+    return outcome_of(coop, use(waiting(coop))
+                                .wait_for(ticket_of(request), devcomm::nccl::nanoseconds_of(comm, timeoutCycles)));
   }
 
   /// Signals and counters only grow; of those of less than 64 bits the sign of the difference decides.
   NCCL_DEVICE_INLINE uint64_t readSignal(ncclGinSignal_t index, int bits = 64,
                                          cuda::memory_order = cuda::memory_order_acquire) const {
-    return use(ncclCoopThread()).read_signal(devcomm::nccl::signal_in(comm, index)) & mask_of(bits);
+    return signal_now(devcomm::nccl::signal_in(comm, index)) & mask_of(bits);
   }
   template <class Coop>
   NCCL_DEVICE_INLINE void waitSignal(Coop coop, ncclGinSignal_t index, uint64_t least, int bits = 64,
                                      cuda::memory_order = cuda::memory_order_acquire) const {
     auto net = use(coop);
     devcomm::nccl::signal_in(comm, index);
-    net.wait_signal(index, bits >= 64 ? least : next_of(net.read_signal(index), least, bits));
+    net.wait_signal(index, bits >= 64 ? least : next_of(signal_now(index), least, bits));
   }
   template <class Coop>
   NCCL_DEVICE_INLINE ncclResult_t waitSignal(Coop coop, ncclGinSignal_t index, uint64_t least, int bits,
                                              cuda::memory_order, uint64_t timeoutCycles) const {
-    auto net = use(coop);
     devcomm::nccl::signal_in(comm, index);
-    return devcomm::nccl::result_of(
-        net.wait_signal_for(index, bits >= 64 ? least : next_of(net.read_signal(index), least, bits),
-                            devcomm::nccl::nanoseconds_of(comm, timeoutCycles)));
+    const uint64_t value = bits >= 64 ? least : next_of(signal_now(index), least, bits);
+    return outcome_of(coop, use(waiting(coop))
+                                .wait_signal_for(index, value, devcomm::nccl::nanoseconds_of(comm, timeoutCycles)));
   }
   /// 0 from now on, and its shadow. *Requires* that nothing is on its way to it.
   NCCL_DEVICE_INLINE void resetSignal(ncclGinSignal_t index) const {
@@ -261,22 +260,22 @@ struct ncclGin_BackendMask {
   }
   NCCL_DEVICE_INLINE uint64_t readCounter(ncclGinCounter_t index, int bits = 56,
                                           cuda::memory_order = cuda::memory_order_acquire) const {
-    return use(ncclCoopThread()).read_counter(devcomm::nccl::counter_in(comm, index)) & mask_of(bits);
+    return counter_now(devcomm::nccl::counter_in(comm, index)) & mask_of(bits);
   }
   template <class Coop>
   NCCL_DEVICE_INLINE void waitCounter(Coop coop, ncclGinCounter_t index, uint64_t least, int bits = 56,
                                       cuda::memory_order = cuda::memory_order_acquire) const {
     auto net = use(coop);
     devcomm::nccl::counter_in(comm, index);
-    net.wait_counter(index, next_of(net.read_counter(index), least, bits));
+    net.wait_counter(index, next_of(counter_now(index), least, bits));
   }
   template <class Coop>
   NCCL_DEVICE_INLINE ncclResult_t waitCounter(Coop coop, ncclGinCounter_t index, uint64_t least, int bits,
                                               cuda::memory_order, uint64_t timeoutCycles) const {
-    auto net = use(coop);
     devcomm::nccl::counter_in(comm, index);
-    return devcomm::nccl::result_of(net.wait_counter_for(index, next_of(net.read_counter(index), least, bits),
-                                                         devcomm::nccl::nanoseconds_of(comm, timeoutCycles)));
+    const uint64_t value = next_of(counter_now(index), least, bits);
+    return outcome_of(coop, use(waiting(coop))
+                                .wait_counter_for(index, value, devcomm::nccl::nanoseconds_of(comm, timeoutCycles)));
   }
   NCCL_DEVICE_INLINE void resetCounter(ncclGinCounter_t index) const { use(ncclCoopThread()).reset_counter(devcomm::nccl::counter_in(comm, index)); }
 
@@ -302,11 +301,12 @@ struct ncclGin_BackendMask {
     coop.sync();
     const uint64_t begun = shadow(index);
     waitSignal(coop, index, begun + leastDelta, bits, order);
-    const uint64_t seen = use(coop).read_signal(index);
-    *before = static_cast<Uint>(begun);
-    *delta = static_cast<Uint>((seen - begun) & mask_of(bits));
     if (coop.thread_rank() == 0)
-      devcomm::arch::store<devcomm::memory_order::relaxed, devcomm::scope::device>(getSignalShadowPtr(index), seen);
+      devcomm::arch::store<devcomm::memory_order::relaxed, devcomm::scope::device>(getSignalShadowPtr(index),
+                                                                                   signal_now(index));
+    coop.sync();
+    *before = static_cast<Uint>(begun);
+    *delta = static_cast<Uint>((shadow(index) - begun) & mask_of(bits));
     coop.sync();
   }
 
@@ -315,9 +315,32 @@ struct ncclGin_BackendMask {
   NCCL_DEVICE_INLINE devcomm::gin::context<devcomm::nccl::group_t<Coop>> use(Coop coop) const {
     return {devcomm::nccl::group_of(coop), comm.base, comm.ginContexts, contextId};
   }
+  /// As this thread sees it. A group waits by its first thread.
+  NCCL_DEVICE_INLINE uint64_t signal_now(ncclGinSignal_t index) const {
+    return use(ncclCoopThread()).read_signal(index);
+  }
+  NCCL_DEVICE_INLINE uint64_t counter_now(ncclGinCounter_t index) const {
+    return use(ncclCoopThread()).read_counter(index);
+  }
   NCCL_DEVICE_INLINE devcomm::gin::flush_ticket ticket_of(const ncclGinRequest_t& request) const {
     return {static_cast<uint32_t>(request.opaque[0]), static_cast<int32_t>(request.opaque[0] >> 32), request.opaque[1],
             contextId};
+  }
+  /// Which group waits with a limit: the threads of one that cannot vote, such as CUDA's, each wait for themselves.
+  template <class Coop>
+  static constexpr bool votes = devcomm::detail::has_any<devcomm::nccl::group_t<Coop>>;
+  template <class Coop>
+  NCCL_DEVICE_INLINE static auto waiting(const Coop& coop) {
+    if constexpr (votes<Coop>) {
+      return coop;
+    } else {
+      return ncclCoopThread();
+    }
+  }
+  template <class Coop>
+  NCCL_DEVICE_INLINE static ncclResult_t outcome_of(Coop& coop, devcomm::status outcome) {
+    if constexpr (!votes<Coop>) coop.sync();
+    return devcomm::nccl::result_of(outcome);
   }
   NCCL_DEVICE_INLINE int world(ncclTeam team, int peer) const { return ncclTeamRankToWorld(comm, team, peer); }
   NCCL_DEVICE_INLINE uint64_t shadow(ncclGinSignal_t index) const {
