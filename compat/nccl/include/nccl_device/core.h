@@ -10,9 +10,9 @@
 #  include <devcomm/gin/queue.hpp>
 #  include <devcomm/status.hpp>
 #  include <devcomm/window.hpp>
-#  if !defined(DEVCOMM_SIMULATOR) || (defined(DEVCOMM_SIMULATOR_OF_EACH_GPU) && __has_include(<cuda/atomic>))
+#  if __has_include(<cuda/atomic>) && (!defined(DEVCOMM_SIMULATOR) || defined(DEVCOMM_SIMULATOR_OF_EACH_GPU))
 #    include <cuda/atomic>
-#  else  // in the simulator, in files of the host and without CCCL: what names orders and scopes
+#  else  // without CCCL, and in the simulator's files of the host: what names orders and scopes
 namespace cuda {
 enum memory_order {
   memory_order_relaxed,
