@@ -303,6 +303,15 @@ def pragmas_of_macros(text):
     return re.sub(r"^([^\S\n]*#[^\S\n]*define[^\S\n]+\w+[^\S\n]+)#[^\S\n]*pragma\b([^\n]*)$", as_operator, text, flags=re.MULTILINE)
 
 
+TO_ADDRESS = r"(?:\(\s*(?:const\s+)?void(?:\s+const)?\s*\*\s*\)|(?:reinterpret_cast|static_cast)\s*<\s*(?:const\s+)?void(?:\s+const)?\s*\*\s*>)"
+LAUNCH_OF_ADDRESS = re.compile(rf"\b(cudaLaunch(?:Cooperative)?Kernel\s*\(\s*|cudaLaunchKernelExC\s*\([^,;]*,\s*){TO_ADDRESS}\s*")
+
+
+def launches_of_addresses(text):
+    """`cudaLaunchKernel((void*)kernel, ...)`: the simulator's takes the kernel by its own type."""
+    return LAUNCH_OF_ADDRESS.sub(r"\1", text) if "cudaLaunch" in text else text
+
+
 def translate(text, leaves_macros=False):
     """The text of a user's file for the simulator; as it is if nothing in it needs that. With `leaves_macros` inline PTX
     that macros make stays for `translate_preprocessed`."""
@@ -314,7 +323,7 @@ def translate(text, leaves_macros=False):
             declarations.add("#include <devcomm/simulator/device/ptx_mma.hpp>")
         text = translate_ptx(text, declarations, leaves_macros) or text
         text = "".join(f"{each}\n" for each in sorted(declarations)) + ("#line 1\n" if declarations else "") + text
-    text = restricted_reads(aligned_shared(rename_macros(pragmas_of_macros(text))))
+    text = launches_of_addresses(restricted_reads(aligned_shared(rename_macros(pragmas_of_macros(text)))))
     return translate_launches(text) or text
 
 

@@ -100,7 +100,13 @@ std::unique_ptr<kernel_call> unpack(void (*kernel)(Parameters...), void** argume
 }
 }  // namespace devcomm::simulator::detail
 
-/// The kernel's own type is needed, so there is no form that takes `const void*`.
+/// The next three need the kernel's own type, so there is no form that takes `const void*`; the build drops casts to
+/// it.
+template <class... Parameters>
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), void** arguments) {
+  return devcomm::simulator::detail::launch(
+      *config, devcomm::simulator::detail::unpack(kernel, arguments, std::index_sequence_for<Parameters...>()));
+}
 template <class... Parameters>
 cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, void** arguments,
                              std::size_t shared_bytes = 0, cudaStream_t stream = nullptr) {

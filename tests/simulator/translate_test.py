@@ -47,6 +47,12 @@ with tempfile.TemporaryDirectory() as folder:
     if ran.returncode != 0 or len(marked) != 1 or not marked[0].startswith("  if (a) return "):
         print(f"early returns of kernels are not marked: {ran.stderr}{result.read_text()}")
         failed = 1
+    ran = run("void f() {\n  cudaLaunchKernel((const void*)k<int>, g, b, a);\n"
+              "  cudaLaunchKernelExC(&c, reinterpret_cast<void*>(k), a);\n  use((void*)k);\n}\n")
+    made = result.read_text()
+    if ran.returncode != 0 or not all(text in made for text in ("Kernel(k<int>, g", "ExC(&c, (k), a", "use((void*)k)")):
+        print(f"casts of kernels in launches are not dropped: {ran.stderr}{made}")
+        failed = 1
     nested = ("auto l = [&] { return; };", "auto l = [&](int i) mutable { if (i) { return; } };",
               "auto l = []<class T>(T) -> void { return; };", "struct s { void f() { return; } };")
     for text in nested:
