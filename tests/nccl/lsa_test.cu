@@ -186,9 +186,9 @@ TEST_CASE("a barrier of the LSA team, and of a part of it, orders what ranks sto
     const ncclDevComm device = device_comm(comm, 2, &node);
     devcomm::launch(pass_around<ncclCoopCta>, one_block(), memory.window, device, ncclTeamLsa(device),
                     device.lsaBarrier, wrong.data);
-    devcomm::launch(pass_around<ncclCoopWarp>, one_block(32), memory.window, device, pairs, of_pairs, wrong.data);
     devcomm::launch(pass_around<coop_of_program>, one_block(), memory.window, device, ncclTeamLsa(device),
                     device.lsaBarrier, wrong.data);
+    devcomm::launch(pass_around<ncclCoopWarp>, one_block(32), memory.window, device, pairs, of_pairs, wrong.data);
     finish();
     require(wrong.read(0) == 0, std::to_string(wrong.read(0)) + " wrong values");
     ok(ncclDevCommDestroy(comm, &device));
