@@ -289,13 +289,6 @@ TEST_CASE("rails and LSA teams have barriers of their own") {
 
 namespace {
 
-/// As NCCL's groups, whose members are not const; without a vote.
-struct coop_of_program {
-  __device__ int thread_rank() { return static_cast<int>(threadIdx.x); }
-  __device__ int size() { return static_cast<int>(blockDim.x); }
-  __device__ void sync() { __syncthreads(); }
-};
-
 /// Waits with a limit: for what does not come, for what does, and for what has.
 template <class Coop>
 __global__ void wait_with_limits(ncclWindow_t window, ncclDevComm comm, uint64_t cycles, int* wrong) {

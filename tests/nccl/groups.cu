@@ -1,15 +1,9 @@
 // Compiles every call that takes a group of threads with every kind of group: NCCL's, CUDA's, a program's own.
-#include <nccl_device.h>
+#include "nccl/on_ranks.hpp"
 
 #include <cooperative_groups.h>
 
 namespace cg = cooperative_groups;
-
-struct group_of_program {
-  __device__ int thread_rank() { return static_cast<int>(threadIdx.x); }
-  __device__ int size() { return static_cast<int>(blockDim.x); }
-  __device__ void sync() { __syncthreads(); }
-};
 
 template <class Coop>
 __device__ int all_calls(Coop coop, const ncclDevComm& comm, ncclWindow_t w, float* out, ncclLLA2AHandle slots,
@@ -94,6 +88,6 @@ MAKES(make_any, ncclCoopAny(ncclCoopCta()))
 MAKES(make_coalesced, ncclCoopCoalesced())
 MAKES(make_thread_block, cg::this_thread_block())
 MAKES(make_cuda_tile, cg::tiled_partition<32>(cg::this_thread_block()))
-MAKES(make_own, group_of_program())
+MAKES(make_own, coop_of_program())
 
 int main() { return 0; }

@@ -165,17 +165,6 @@ __global__ void pass_around(ncclWindow_t window, ncclDevComm comm, ncclTeam team
 
 }  // namespace
 
-namespace {
-
-/// As NCCL's groups, whose members are not const.
-struct coop_of_program {
-  __device__ int thread_rank() { return static_cast<int>(threadIdx.x); }
-  __device__ int size() { return static_cast<int>(blockDim.x); }
-  __device__ void sync() { __syncthreads(); }
-};
-
-}  // namespace
-
 TEST_CASE("a barrier of the LSA team, and of a part of it, orders what ranks store") {
   on_ranks(4, [](ncclComm_t comm, int) {
     const buffer<int> memory(comm, 64), wrong(comm, 1);

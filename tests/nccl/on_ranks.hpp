@@ -15,6 +15,13 @@
 
 namespace {
 
+/// A block, as a program's own class: as of NCCL's, its members are not const, and it cannot vote.
+struct coop_of_program {
+  __device__ int thread_rank() { return static_cast<int>(threadIdx.x); }
+  __device__ int size() { return static_cast<int>(blockDim.x); }
+  __device__ void sync() { __syncthreads(); }
+};
+
 [[maybe_unused]] void require(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
 }
