@@ -32,6 +32,7 @@
 
 #include <unistd.h>
 
+namespace host = devcomm::host;
 using namespace std::chrono_literals;
 using namespace devcomm::host::detail;
 using Catch::Matchers::ContainsSubstring;
