@@ -12,8 +12,10 @@
 
 #if defined(__CUDACC_RTC__)
 #  include <devcomm/config.hpp>
-#  define INT_MIN (-2147483647 - 1)
-#  define INT_MAX 2147483647
+#  ifndef INT_MAX
+#    define INT_MIN (-2147483647 - 1)
+#    define INT_MAX 2147483647
+#  endif
 #else
 #  include <cuda_runtime.h>
 #  include <limits.h>

@@ -74,15 +74,19 @@ std::map<ncclWindow_t, const registered_window*>& table() {
   return windows;
 }
 
-void destroy(ncclComm& comm) {
+/// What a program made of it.
+void free_memory(ncclComm& comm) {
   comm.device_comms.clear();
   comm.windows.clear();
   comm.table.reset();
+}
+void destroy(ncclComm& comm) {
+  free_memory(comm);
   comm.operations.reset();
   comm.ranks.reset();
 }
 
-/// Destroys one when all ranks have done what they were told to do on streams.
+/// Destroys one when the operations of all ranks on streams are done.
 void finish(ncclComm& comm) {
   try {
     check_cuda(cudaSetDevice(comm.device), "cudaSetDevice");
@@ -103,9 +107,7 @@ void leave(const std::shared_ptr<ncclComm>& comm, bool is_aborted) {
   };
   static auto& guard = *new std::mutex;
   static auto& left = *new std::map<const void*, ranks_of_process>;
-  comm->device_comms.clear();
-  comm->windows.clear();
-  comm->table.reset();
+  free_memory(*comm);
   if (!comm->ranks) return;
   const host::detail::rank_context& context = host::detail::context_of::get(*comm->ranks);
   const std::shared_ptr<host::detail::process_ranks> process = context.process;
@@ -140,18 +142,17 @@ registered_window::registered_window(host::communicator& comm, void* user, std::
 
 void registered_window::add_multicast(host::communicator& comm, int number, const std::vector<int>& members) {
   void* const bindable = is_from_mem_alloc(user_, bytes()) ? user_ : nullptr;
-  multicasts_.push_back(std::make_unique<host::detail::team_multicast>(host::detail::context_of::get(comm), bindable,
-                                                                       bytes(), members));
-  shown_.multicast[number] = multicasts_.back()->address();
-  obstacles_[static_cast<std::size_t>(number)] = multicasts_.back()->obstacle();
+  auto& made = multicasts_[static_cast<std::size_t>(number)];
+  made = std::make_unique<host::detail::team_multicast>(host::detail::context_of::get(comm), bindable, bytes(), members);
+  shown_.multicast[number] = made->address();
   record_.write(shown_);
 }
 
 char* registered_window::multicast(int team) const {
-  if (shown_.multicast[team] != nullptr) return shown_.multicast[team];
-  const std::string why = obstacles_[static_cast<std::size_t>(team)];
+  const auto& made = multicasts_[static_cast<std::size_t>(team)];
+  if (made && made->address() != nullptr) return made->address();
   throw host::not_supported("the window has no multicast address: " +
-                            (why.empty() ? "no device communicator with multimem has been made" : why));
+                            (made ? made->obstacle() : "no device communicator with multimem has been made"));
 }
 
 registered_window::~registered_window() {

@@ -28,19 +28,13 @@ namespace devcomm::nccl {
 template <class T>
 class on_device {
  public:
-  explicit on_device(const T& value) {
-    check_cuda(cudaMalloc(reinterpret_cast<void**>(&data_), sizeof(T)), "cudaMalloc");
-    write(value);
-  }
-  on_device(const on_device&) = delete;
-  on_device& operator=(const on_device&) = delete;
-  ~on_device() { cudaFree(data_); }
+  explicit on_device(const T& value) : memory_(sizeof(T)) { write(value); }
 
-  void write(const T& value) { check_cuda(cudaMemcpy(data_, &value, sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy"); }
-  [[nodiscard]] T* get() const { return data_; }
+  void write(const T& value) { check_cuda(cudaMemcpy(get(), &value, sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy"); }
+  [[nodiscard]] T* get() const { return reinterpret_cast<T*>(memory_.get()); }
 
  private:
-  T* data_ = nullptr;
+  device_bytes memory_;
 };
 
 /// Memory of every rank that kernels name by a handle.
@@ -65,8 +59,7 @@ class registered_window {
  private:
   void* user_;
   host::symmetric_memory memory_;
-  std::vector<std::unique_ptr<host::detail::team_multicast>> multicasts_;
-  std::array<std::string, ncclWindow_vidmem::max_teams> obstacles_;  // why there is no address
+  std::array<std::unique_ptr<host::detail::team_multicast>, ncclWindow_vidmem::max_teams> multicasts_;  // by team
   ncclWindow_vidmem shown_;
   on_device<ncclWindow_vidmem> record_;
 };

@@ -52,7 +52,7 @@ class device_bytes {
   char* data_ = nullptr;
 };
 
-/// Of one communicator. What it is told to do is in the order of the calls, also on different streams.
+/// Of one communicator. Operations run in the order of the calls, also on different streams.
 class stream_operations {
  public:
   /// *Collective*.

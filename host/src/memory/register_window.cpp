@@ -76,42 +76,37 @@ window_state register_window(rank_context& context, const std::string& call, voi
   std::vector<window_part> parts;
   const bool is_strided = space != nullptr && has_one_stride(context, all, pieces);
   context.agree.together(call, [&] {
+    std::vector<char*> addresses;
     if (is_strided) {
       const std::size_t whole = pieces.bytes_of(context.rank())[0];
       const std::size_t stride = whole + context.granularity + context.devices.empty_after_part(lsa.size);
       space->map(context.devices, memory_place::device, stride,
                  [&](int member) { return pieces.import_only(context.lsa_ranks[static_cast<std::size_t>(member)]); });
-      const std::uint64_t offset = all[static_cast<std::size_t>(context.rank())].offset;
-      state.window.base = space->base() + offset;
+      state.window.base = space->base() + all[static_cast<std::size_t>(context.rank())].offset;
       state.window.stride = stride;
-      state.window.local = state.window.base + static_cast<std::size_t>(lsa.rank) * stride;
-      for (int member = 0; member < lsa.size; ++member)
-        parts.push_back(
-            {state.window.lsa_pointer(member), bytes, bytes, context.lsa_ranks[static_cast<std::size_t>(member)]});
+      for (int member = 0; member < lsa.size; ++member) addresses.push_back(state.window.lsa_pointer(member));
+      state.window.local = addresses[static_cast<std::size_t>(lsa.rank)];
       state.space = std::move(space);
-      state.listing = context.window_ids->list(
-          state.window.id, {state.window.local, bytes, state.name, context.network.windows_on_device});
-      return;
-    }
-    std::vector<char*> addresses;
-    for (const int peer : context.lsa_ranks) {
-      const registration& theirs = all[static_cast<std::size_t>(peer)];
-      if (theirs.pieces != 0 && peer != context.rank()) {
-        state.opened.push_back(pieces.join(peer, theirs.pieces));
-        addresses.push_back(state.opened.back()->data() + theirs.offset);
-      } else {
-        addresses.push_back(open_memory(context, peer, theirs, state.opened));
+    } else {
+      for (const int peer : context.lsa_ranks) {
+        const registration& theirs = all[static_cast<std::size_t>(peer)];
+        if (theirs.pieces != 0 && peer != context.rank()) {
+          state.opened.push_back(pieces.join(peer, theirs.pieces));
+          addresses.push_back(state.opened.back()->data() + theirs.offset);
+        } else {
+          addresses.push_back(open_memory(context, peer, theirs, state.opened));
+        }
       }
+      const std::size_t table_bytes = addresses.size() * sizeof(char*);
+      state.table = context.devices.allocate_device(context.device, table_bytes);
+      context.devices.copy(context.device, state.table->data(), addresses.data(), table_bytes,
+                           context.agree.limit_of_work());
+      state.window.local = static_cast<char*>(local);
     }
     for (int member = 0; member < lsa.size; ++member) {
       parts.push_back({addresses[static_cast<std::size_t>(member)], bytes, bytes,
                        context.lsa_ranks[static_cast<std::size_t>(member)]});
     }
-    const std::size_t table_bytes = addresses.size() * sizeof(char*);
-    state.table = context.devices.allocate_device(context.device, table_bytes);
-    context.devices.copy(context.device, state.table->data(), addresses.data(), table_bytes,
-                         context.agree.limit_of_work());
-    state.window.local = static_cast<char*>(local);
     // Before the ranks synchronize: the first that goes on may put to the others at once.
     state.listing = context.window_ids->list(
         state.window.id, {state.window.local, bytes, state.name, context.network.windows_on_device});

@@ -14,17 +14,17 @@
 namespace devcomm::host::detail {
 namespace {
 
-/// What the members of a team hear of a rank's memory.
-struct offer {
+/// A rank's memory, as it is published to its team.
+struct memory_note {
   std::uint64_t bytes = 0;        ///< of the physical memory
   std::uint64_t offset = 0;       ///< of the place in it
   std::uint64_t granularity = 1;  ///< of multicast objects
   std::array<char, 240> obstacle{};
 };
 
-offer describe(rank_context& context, void* memory, std::size_t bytes, std::size_t members,
-               sharing_port::bindable_memory& mine) {
-  offer said;
+memory_note describe(rank_context& context, void* memory, std::size_t bytes, std::size_t members,
+                     sharing_port::bindable_memory& mine) {
+  memory_note said;
   const auto refuse = [&said](const std::string& why) {
     std::copy_n(why.begin(), std::min(why.size(), said.obstacle.size() - 1), said.obstacle.begin());
   };
@@ -51,13 +51,13 @@ offer describe(rank_context& context, void* memory, std::size_t bytes, std::size
 }
 
 /// Why these cannot be bound to one object; empty where they can.
-std::string obstacle_of(const std::vector<offer>& offers, const std::vector<int>& ranks) {
-  for (std::size_t i = 0; i < offers.size(); ++i) {
+std::string obstacle_of(const std::vector<memory_note>& notes, const std::vector<int>& ranks) {
+  for (std::size_t i = 0; i < notes.size(); ++i) {
     const std::string who = "rank " + std::to_string(ranks[i]);
-    if (offers[i].obstacle[0] != '\0') return who + ": " + offers[i].obstacle.data();
-    if (offers[i].offset != offers[0].offset) {
-      return who + "'s memory begins " + std::to_string(offers[i].offset) + " bytes into its allocation and rank " +
-             std::to_string(ranks[0]) + "'s " + std::to_string(offers[0].offset) + ": begin at one place on every rank";
+    if (notes[i].obstacle[0] != '\0') return who + ": " + notes[i].obstacle.data();
+    if (notes[i].offset != notes[0].offset) {
+      return who + "'s memory begins " + std::to_string(notes[i].offset) + " bytes into its allocation and rank " +
+             std::to_string(ranks[0]) + "'s " + std::to_string(notes[0].offset) + ": begin at one place on every rank";
     }
   }
   return {};
@@ -76,7 +76,7 @@ team_multicast::team_multicast(rank_context& context, void* memory, std::size_t 
   const multicast_team of{name_of_group(name), members, static_cast<int>(self)};
 
   sharing_port::bindable_memory mine;
-  const std::vector<offer> offers =
+  const std::vector<memory_note> notes =
       context.agree
           .gather_group(call, of.name,
                         [&] {
@@ -86,11 +86,11 @@ team_multicast::team_multicast(rank_context& context, void* memory, std::size_t 
                           return describe(context, memory, bytes, members.size(), mine);
                         })
           .parts;
-  obstacle_ = obstacle_of(offers, members);
+  obstacle_ = obstacle_of(notes, members);
   const bool wanted = obstacle_.empty();
   std::size_t granularity = context.granularity;
   std::size_t whole = 0;
-  for (const offer& each : offers) {
+  for (const memory_note& each : notes) {
     granularity = std::lcm(granularity, static_cast<std::size_t>(each.granularity));
     whole = std::max(whole, static_cast<std::size_t>(each.bytes));
   }
