@@ -20,7 +20,7 @@ struct failure_log;
 struct device_comm {
   /// Changes whenever the layout of anything that enters a kernel changes. The host library refuses
   /// to make a communicator for a program built with another one.
-  static constexpr uint32_t layout_version = 12;
+  static constexpr uint32_t layout_version = 13;
 
   uint32_t version;              ///< `layout_version` of the host library that made it
   uint32_t flags;                ///< `check_launch`, `round_robin`, `no_rails`, `no_lsa_atomics`

@@ -234,6 +234,16 @@ template <class Group>
 inline constexpr bool is_whole_block<Group, void_t<decltype(Group::group_index()), decltype(Group::thread_index())>> =
     true;
 
+/// Whether `Group` is the lanes of a warp, in order: `warp`, or CUDA's `thread_block_tile<32>`.
+template <class Group, class = void>
+inline constexpr bool is_whole_warp = false;
+template <>
+inline constexpr bool is_whole_warp<warp> = true;
+template <class Group>
+inline constexpr bool is_whole_warp<
+    Group, void_t<enable_if_t<Group::size() == arch::warp_threads>, decltype(declval<const Group&>().shfl(0, 0))>> =
+    true;
+
 template <class Group, class = void>
 inline constexpr bool has_sync_apart = false;
 template <class Group>

@@ -213,8 +213,7 @@ struct rank_under_test {
     what.bytes = input.byte() % (room + 1);
     const std::uint64_t local = kind / 96 == 1 ? device_window_id : window_id;
     what.windows = std::uint64_t{input.byte() % 3} << 32 | local;
-    std::memcpy(slot, &what, offsetof(gin::descriptor, head));
-    words.store(&slot->head, head.pack(gin::descriptor::lap(taken, depth)));
+    *slot = what.packed(head, gin::descriptor::lap(taken, depth));
   }
 
   void complete(source& input) {

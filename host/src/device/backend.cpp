@@ -100,4 +100,9 @@ void network_port::store(std::uint64_t* word, std::uint64_t value) {
   std::atomic_ref(*word).store(value, std::memory_order_release);
 }
 
+gin::descriptor network_port::take(const gin::descriptor* posted) {
+  return {load(&posted->local), load(&posted->remote),       load(&posted->windows), load(&posted->bytes),
+          load(&posted->value), load(&posted->signal_value), load(&posted->actions), load(&posted->head)};
+}
+
 }  // namespace devcomm::host::detail

@@ -3,6 +3,7 @@
 /// or simulated devices.
 #pragma once
 
+#include <devcomm/gin/queue.hpp>
 #include <devcomm/host/memory_place.hpp>
 #include <devcomm/host/properties.hpp>
 
@@ -304,7 +305,7 @@ class network_port {
   [[nodiscard]] virtual std::unique_ptr<copy_engine> open_copies_from_host(int device);
   /// For payload in memory that the host reaches: by `fetch` and `deliver`.
   [[nodiscard]] std::unique_ptr<copy_engine> open_direct_copies();
-  // Without an override, the next four are what threads of the host do.
+  // Without an override, the next five are what threads of the host do.
   /// Copies host memory that kernels write to memory that only `step` uses. Done on return.
   virtual void fetch(void* own, const void* shared, std::size_t bytes);
   /// Copies the other way. Done on return, and kernels that acquire a later `store` see the bytes.
@@ -313,6 +314,8 @@ class network_port {
   [[nodiscard]] virtual std::uint64_t load(const std::uint64_t* word);
   /// One that kernels load: releases.
   virtual void store(std::uint64_t* word, std::uint64_t value);
+  /// A descriptor that a kernel has posted, word by word as `load` does.
+  [[nodiscard]] virtual gin::descriptor take(const gin::descriptor* posted);
 };
 
 /// What watches kernels, and what names things in messages. A backend without messages of its own implements only

@@ -21,8 +21,11 @@ gin::context_record network_queue::record() const {
 }
 
 bool network_queue::has_next() const {
-  const std::uint64_t head = port_.load(&ring_[all_.next & (depth_ - 1)].head);
-  return (head & 1) == (gin::descriptor::lap(all_.next, depth_) ? 1u : 0u) && head >> 1 != 0;
+  const gin::descriptor* const next = ring_ + (all_.next & (depth_ - 1));
+  const std::uint64_t lap = gin::descriptor::lap(all_.next, depth_) ? 1 : 0;
+  const auto is_there = [&](const std::uint64_t& word) { return (port_.load(&word) & 1) == lap; };
+  return is_there(next->head) && is_there(next->local) && is_there(next->remote) && is_there(next->windows) &&
+         is_there(next->bytes) && is_there(next->value) && is_there(next->signal_value) && is_there(next->actions);
 }
 
 std::uint32_t network_queue::next_peer() const {
@@ -32,8 +35,7 @@ std::uint32_t network_queue::next_peer() const {
 posted_operation network_queue::take() {
   posted_operation taken{};
   taken.number = all_.next;
-  static_cast<void>(has_next());  // as whoever reads the descriptor: acquires what its poster released
-  port_.fetch(&taken.what, ring_ + (taken.number & (depth_ - 1)), sizeof taken.what);
+  taken.what = port_.take(ring_ + (taken.number & (depth_ - 1))).unpacked();
   taken.head = gin::descriptor_head::unpack(taken.what.head);
   all_.numbers.insert(taken.number);
   all_.next = taken.number + 1;

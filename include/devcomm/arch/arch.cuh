@@ -10,8 +10,9 @@
 ///
 /// Execution. `sync_block()`, `sync_warp(mask)`, `sync_named(barrier, threads)`: every participant
 /// arrives before any leaves, and what each wrote before is visible to all after. `sync_block_or`,
-/// `sync_named_or` also return whether any participant passed true. `any(mask, p)`, `ballot(mask, p)`,
-/// `shuffle(mask, v, lane)`, `shuffle_wide` of 8 bytes, `active_mask()`: as CUDA's; they order no memory.
+/// `sync_block_or_apart`, `sync_named_or` also return whether any participant passed true. `any(mask, p)`,
+/// `ballot(mask, p)`, `shuffle(mask, v, lane)`, `shuffle_wide` of 8 bytes, `active_mask()`: as CUDA's; they order no
+/// memory.
 ///
 /// Memory. `load<order, scope>(p)`, `store<order, scope>(p, v)`, `fetch_add`, `fetch_or`, `exchange`, `fence<order,
 /// scope>()`: the PTX memory model's strong operations on 4- and 8-byte integers in global memory;
@@ -73,12 +74,13 @@
 /// thread that has waited for so long may read host memory now. `turn` is a word of the rank's: once in `host_interval`
 /// nanoseconds one of the threads that ask gets true, and none in the first `first_host_turn` nanoseconds of its wait;
 /// in the simulator also whenever the log says so. `noted_after`: how long a wait lasts before it is written into the
-/// watchdog's table. `proxy_turn(last, now)`: whether a thread that waits for a word of the network's proxy may load it
-/// from host memory now: one thread of a context once in `proxy_interval` nanoseconds; `last` is a word of the
-/// context's. In the simulator every time, as a wait there sleeps until a word that it has loaded changes.
-/// `latest_proxy_turn(last)`: when a thread last got true; 0 in the simulator. `short_puts_are_values`: whether the
-/// thread that posts a put of at most 8 bytes reads its source; in the simulator the proxy does, so that a missing
-/// flush is found whatever the size, unless the whole program is compiled with `DEVCOMM_SHORT_PUTS_ARE_VALUES`.
+/// watchdog's table. `proxy_turn(last, now)`: not 0 where a thread that waits for a word of the network's proxy may
+/// load it from host memory now: the lanes of one warp that ask together, once in `proxy_interval` nanoseconds for a
+/// context; `last` is a word of the context's. In the simulator every time, as a wait there sleeps until a word that it
+/// has loaded changes. `latest_proxy_turn(last)`: what the latest lanes got; 0 in the simulator.
+/// `short_puts_are_values`: whether the thread that posts a put of at most 8 bytes reads its source; in the simulator
+/// the proxy does, so that a missing flush is found whatever the size, unless the whole program is compiled with
+/// `DEVCOMM_SHORT_PUTS_ARE_VALUES`.
 ///
 /// Sessions. `begin_session(id)`, `call_session(id, call)`, `leave_session(id)`: what a thread does with a session,
 /// `id` being a function that returns its `session_id`; the last one after the group's final sync. Empty on GPUs; the

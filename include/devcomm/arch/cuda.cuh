@@ -46,6 +46,18 @@ __device__ inline void sync_block() { __syncthreads(); }
 /// with ptxas 13.0 for sm_90 at the end of a kernel with `if (threadIdx.x != 0) return;`.
 __device__ inline void sync_block_apart() { asm volatile("barrier.sync 0;" : : : "memory"); }
 __device__ inline bool sync_block_or(bool predicate) { return __syncthreads_or(predicate) != 0; }
+__device__ inline bool sync_block_or_apart(bool predicate) {
+  uint32_t result;
+  asm volatile(
+      "{\n\t.reg .pred p, q;\n\t"
+      "setp.ne.u32 p, %1, 0;\n\t"
+      "barrier.red.or.pred q, 0, p;\n\t"
+      "selp.u32 %0, 1, 0, q;\n\t}"
+      : "=r"(result)
+      : "r"(uint32_t{predicate})
+      : "memory");
+  return result != 0;
+}
 __device__ inline void sync_warp(uint32_t mask) { __syncwarp(mask); }
 __device__ inline void join_warp() { __syncwarp(); }
 
@@ -120,19 +132,26 @@ __device__ inline bool host_turn(uint64_t* turn, uint64_t now, uint64_t waited) 
   return exchange<memory_order::relaxed, scope::device>(turn, current) != current;
 }
 
-/// Turns are drawn, so that no thread is kept from its turn by others that wait in vain: of lanes that exchange at once
-/// the same one always wins, and of lanes that come one after the other the first may come again before the second.
-__device__ inline bool proxy_turn(uint64_t* last, uint64_t now) {
+/// Lanes that ask together have a turn together: one instruction loads the words of all, and words that lie side by
+/// side come in one read. Which of them asks for all is drawn, as they may ask at different contexts, and so is whether
+/// the warp asks: of warps that come one after the other the first may come again before the second.
+__device__ inline uint64_t proxy_turn(uint64_t* last, uint64_t now) {
   const uint64_t before = load<memory_order::relaxed, scope::device>(last);
   // A turn may have been taken since `now`.
-  if (now >= before ? now - before < proxy_interval : before - now < proxy_interval) return false;
+  if (now >= before ? now - before < proxy_interval : before - now < proxy_interval) return 0;
   const uint32_t asking = active_mask();
+  const auto number = static_cast<uint32_t>(__popc(asking & ((1u << lane()) - 1)));
   const uint32_t drawn = static_cast<uint32_t>(now / 32) * 0x9e3779b1u >> 16;
-  if (static_cast<uint32_t>(__popc(asking & ((1u << lane()) - 1))) != drawn % static_cast<uint32_t>(__popc(asking)))
-    return false;
-  const uint32_t of_thread = thread_rank() * 0x85ebca6bu + block_rank() * 0xc2b2ae35u;
-  if ((((drawn >> 8) ^ of_thread) * 0x9e3779b1u >> 31) != 0) return false;
-  return compare_exchange<scope::device>(last, before, now) == before;
+  const uint32_t of_warp = thread_rank() / warp_threads * 0x85ebca6bu + block_rank() * 0xc2b2ae35u;
+  bool has_it = false;
+  if (number == drawn % static_cast<uint32_t>(__popc(asking)) && ((drawn >> 8) ^ of_warp) * 0x9e3779b1u >> 31 == 0)
+    has_it = compare_exchange<scope::device>(last, before, now) == before;
+  const uint32_t lanes = ballot(asking, has_it);
+  if (lanes == 0) return 0;
+  const auto winner = static_cast<uint32_t>(__ffs(static_cast<int>(lanes)) - 1);
+  const uint64_t time = shuffle_wide(asking, now, winner);
+  const uint64_t context = shuffle_wide(asking, reinterpret_cast<uintptr_t>(last), winner);
+  return context == reinterpret_cast<uintptr_t>(last) ? time : 0;
 }
 __device__ inline uint64_t latest_proxy_turn(uint64_t* last) {
   return load<memory_order::relaxed, scope::device>(last);

@@ -381,15 +381,22 @@ class session {
         DEVCOMM_UNROLL
         for (int s = 0; s < Sends; ++s) {
           if (receives + s != i || !lacks_credit(s)) continue;
-          word = to_[s].head;
           target = to_[s].step - slots_ + 1;
+          if (to_[s].has_acquired(target)) continue;
+          word = to_[s].head;
           wait = wait_of(operation::fifo_send, to_[s]);
         }
       }
       if (word == nullptr || failure_ != status::success) continue;
       const detail::step_difference difference{sender, slots_, contract};
-      failure_ = transport::wait_for_count(home_, wait, word, target, difference);
+      const detail::seen_count seen = transport::wait_for_count(home_, wait, word, target, difference);
+      failure_ = seen.outcome;
       if (failure_ == status::success && difference.arrived()) failure_ = difference.report(home_, wait);
+      if constexpr (Send) {
+        DEVCOMM_UNROLL
+        for (int s = 0; s < Sends; ++s)
+          if (receives + s == i && failure_ == status::success) to_[s].acquired = seen.count;
+      }
     }
   }
 

@@ -8,24 +8,24 @@
 
 namespace devcomm::detail {
 
-/// Whether `Group::any` is a barrier that orders memory. The votes of a warp are none.
+/// Whether a vote of the group is a barrier that orders memory. The votes of a warp are none.
 template <class Group>
-inline constexpr bool any_synchronizes = false;
-template <>
-inline constexpr bool any_synchronizes<block> = true;
+inline constexpr bool any_synchronizes = is_whole_block<Group>;
 template <>
 inline constexpr bool any_synchronizes<warp_span> = true;
 
 /// Whether the first 32 threads of `Group` are the lanes of a warp, in order.
 template <class Group>
-inline constexpr bool starts_with_warp = false;
-template <>
-inline constexpr bool starts_with_warp<block> = true;
+inline constexpr bool starts_with_warp = is_whole_block<Group> || is_whole_warp<Group>;
 template <>
 inline constexpr bool starts_with_warp<warp_span> = true;
 
+/// Whether the group can vote without memory.
+template <class Group>
+inline constexpr bool can_vote = has_any<Group> || is_whole_block<Group>;
+
 /// Whether any member of `group` passes true; synchronizes the group. `word` is zeroed device memory
-/// of this group's own, used and zeroed again only for groups that lack a member `any`.
+/// of this group's own, used and zeroed again only for groups that cannot vote without it.
 template <class Group>
 DEVCOMM_DEVICE bool any(const Group& group, bool predicate, uint32_t* word) {
   if constexpr (has_any<Group>) {
@@ -33,6 +33,9 @@ DEVCOMM_DEVICE bool any(const Group& group, bool predicate, uint32_t* word) {
     const bool result = group.any(predicate);
     if constexpr (!any_synchronizes<Group>) group.sync();
     return result;
+  } else if constexpr (is_whole_block<Group>) {
+    static_cast<void>(word);
+    return arch::sync_block_or_apart(predicate);
   } else {
     if (predicate) arch::store<memory_order::relaxed, scope::device>(word, 1u);
     group.sync();

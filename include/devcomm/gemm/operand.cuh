@@ -101,7 +101,7 @@ class gate {
   /// `wait`, for `limit` and a little more for each chunk, see `lsa::barrier_session::wait_for`. The outcome is the
   /// same for all threads of the group. After `status::timeout` nothing is recorded, and the wait may be repeated.
   [[nodiscard]] DEVCOMM_DEVICE status wait_for(const tile& t, uint32_t k, nanoseconds limit) {
-    static_assert(detail::has_any<Group>,
+    static_assert(detail::can_vote<Group>,
                   "a gate with a deadline needs a group with any(bool), such as thread or warp");
     status outcome =
         detail::agree(group_, mine_ == status::success ? mine_ : status::aborted, status::aborted, nullptr);

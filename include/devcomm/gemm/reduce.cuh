@@ -119,7 +119,7 @@ namespace devcomm::gemm {
 template <class T, class Group>
 class reducer {
   static_assert(detail::is_same<accumulator_t<T>, float>, "tiles are float, or of a type that accumulates in float");
-  static_assert(detail::has_any<Group>, "a reducer needs a group with any(bool), such as devcomm::block");
+  static_assert(detail::can_vote<Group>, "a reducer needs a group with any(bool), such as devcomm::block");
 
  public:
   DEVCOMM_DEVICE reducer(Group group, const device_comm& comm, const flag_access& flags,

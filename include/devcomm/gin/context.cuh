@@ -206,7 +206,7 @@ class context {
   /// `status::success`, or why the session is dead; the same for all threads of the group. *Collective*: synchronizes
   /// the group.
   [[nodiscard]] DEVCOMM_DEVICE status agree() {
-    static_assert(detail::has_any<Group>, "the group needs any(bool), as devcomm::block has");
+    static_assert(detail::can_vote<Group>, "the group needs any(bool), as devcomm::block has");
     const status outcome = detail::agree(group_, mine_, status::timeout, nullptr);
     if (outcome != status::success) mine_ = outcome;
     return outcome;
@@ -312,7 +312,7 @@ class context {
     group_.sync();
   }
   DEVCOMM_DEVICE status wait_site_for(uint32_t word, const detail::wait_site& site, nanoseconds limit) {
-    static_assert(detail::has_any<Group>, "the group needs any(bool), as devcomm::block has");
+    static_assert(detail::can_vote<Group>, "the group needs any(bool), as devcomm::block has");
     status mine = mine_ == status::timeout ? status::aborted : mine_;  // repeating would not help
     if (leads() && mine == status::success) mine = detail::wait_for_proxy(queue_, word, site, detail::within(limit));
     const status outcome = detail::agree(group_, mine, status::aborted, nullptr);

@@ -2,20 +2,21 @@
 /// The queue between the kernels of a rank and its proxy: descriptors one way, words the other.
 ///
 /// *Descriptors*. A context has a ring of them in pinned host memory. Operation `n` of the context lies in descriptor
-/// `n % depth`. A kernel writes all words but `head` relaxed, and then `head` with release; the proxy loads `head` with
-/// acquire. Bit `lap` of `head` distinguishes one pass around the ring from the one before, so nothing is ever cleared:
-/// it is 1 on even passes and 0 on odd ones, and memory starts as zeros. A descriptor is reused once the proxy has
-/// stored a `consumed` past it: `n < consumed + depth`.
+/// `n % depth`. The lowest bit of each word distinguishes one pass around the ring from the one before, so nothing is
+/// ever cleared: it is 1 on even passes and 0 on odd ones, and memory starts as zeros. A kernel stores `head` with
+/// release and the other words relaxed, after it: a release that came after them would wait until they have crossed the
+/// bus. The proxy takes a descriptor when all of its words are of this pass, and loads `head` with acquire. It is
+/// reused once the proxy has stored a `consumed` past it: `n < consumed + depth`.
 ///
 /// *Words*. Signals, counters and progress for kernels, also in pinned host memory and stored with release: signals by
 /// the proxies of peers, one at a time, all others by this rank's proxy. Threads that wait poll such a word across the
-/// bus in turns, one load per context every `arch::proxy_interval` nanoseconds; a thread that waits alone takes no
-/// turns. Words that only grow are copied to device memory for the others, see `detail::wait_for_proxy`. Kernels store
-/// zero to signals and counters that they reset, while nobody else stores to them.
+/// bus in turns, one instruction of a warp per context every `arch::proxy_interval` nanoseconds; lanes that wait alone
+/// take no turns. Words that only grow are copied to device memory for the others, see `detail::wait_for_proxy`.
+/// Kernels store zero to signals and counters that they reset, while nobody else stores to them.
 ///
 /// Operations of a context have 64-bit numbers, which do not wrap around in practice.
 ///
-/// The single word that commits a descriptor, with a bit that alternates, follows the triggers of MSCCL++'s proxy.
+/// A bit that alternates from pass to pass follows the triggers of MSCCL++'s proxy.
 #pragma once
 
 #include <devcomm/config.hpp>
@@ -63,7 +64,7 @@ struct descriptor_head {
 };
 
 /// One operation, as a kernel posts it.
-struct descriptor {
+struct alignas(16) descriptor {
   uint64_t local;         ///< offset in this rank's window
   uint64_t remote;        ///< offset in the peer's window
   uint64_t windows;       ///< id of this rank's window in the lower half, of the peer's in the upper one
@@ -71,10 +72,29 @@ struct descriptor {
   uint64_t value;         ///< of `operation_kind::put_value`
   uint64_t signal_value;  ///< to add, or to set
   uint64_t actions;       ///< the peer's signal in the lower half, this rank's counter in the upper one
-  uint64_t head;          ///< stored last, with release
+  uint64_t head;          ///< `descriptor_head`
 
   /// Of operation `number` in a ring of `depth`.
   DEVCOMM_HOST_DEVICE static constexpr bool lap(uint64_t number, uint32_t depth) { return (number / depth & 1) == 0; }
+
+  /// As it lies in the ring: the other words make room for the lap, and `head` has their highest bits.
+  DEVCOMM_HOST_DEVICE constexpr descriptor packed(const descriptor_head& what, bool lap) const {
+    const uint64_t bit = lap ? 1 : 0;
+    const uint64_t highest = local >> 63 | remote >> 63 << 1 | windows >> 63 << 2 | bytes >> 63 << 3 |
+                             value >> 63 << 4 | signal_value >> 63 << 5 | actions >> 63 << 6;
+    return {local << 1 | bit, remote << 1 | bit,       windows << 1 | bit, bytes << 1 | bit,
+            value << 1 | bit, signal_value << 1 | bit, actions << 1 | bit, what.pack(lap) | highest << highest_bits};
+  }
+  DEVCOMM_HOST_DEVICE constexpr descriptor unpacked() const {
+    const uint64_t highest = head >> highest_bits;
+    return {local >> 1 | highest << 63,        remote >> 1 | highest >> 1 << 63,
+            windows >> 1 | highest >> 2 << 63, bytes >> 1 | highest >> 3 << 63,
+            value >> 1 | highest >> 4 << 63,   signal_value >> 1 | highest >> 5 << 63,
+            actions >> 1 | highest >> 6 << 63, head};
+  }
+
+ private:
+  static constexpr int highest_bits = 12;  // of `head`: `descriptor_head` leaves these free
 };
 
 static_assert(sizeof(descriptor) == 64, "kernels write it: change device_comm::layout_version with it");

@@ -405,6 +405,9 @@ class simulator_backend final : public host::detail::backend {
   }
   [[nodiscard]] std::uint64_t load(const std::uint64_t* word) override { return detail::load_in_background(word); }
   void store(std::uint64_t* word, std::uint64_t value) override { detail::store_in_background(word, value); }
+  [[nodiscard]] gin::descriptor take(const gin::descriptor* posted) override {
+    return detail::take_in_background(posted, [&] { return network_port::take(posted); });
+  }
 
  private:
   static constexpr const char* uuid_prefix = "simulated-";

@@ -205,9 +205,17 @@ std::unique_ptr<host::detail::background_task> start_background_task(int rank, h
   return std::make_unique<background_task>(rank, std::move(work));
 }
 
-void fetch_in_background(void* own, const void* shared, size_t bytes) {
+gin::descriptor take_in_background(const gin::descriptor* posted, const std::function<gin::descriptor()>& load) {
   if (running_step != nullptr && running_step->what == network_step::kind::take)
-    sanitizer::take_operation(running_identity, running_step->context, running_step->number, loaded_word);
+    sanitizer::take_operation(running_identity, running_step->context, running_step->number, &posted->head);
+  touch(posted, sizeof *posted, false);
+  std::vector<memory_access>* const whole = std::exchange(touched, nullptr);
+  const gin::descriptor taken = load();
+  touched = whole;
+  return taken;
+}
+
+void fetch_in_background(void* own, const void* shared, size_t bytes) {
   copy_in_background(own, shared, bytes, [=] { __tsan_read_range(const_cast<void*>(shared), bytes); });
   touch(shared, bytes, false);
 }

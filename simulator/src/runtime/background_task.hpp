@@ -23,5 +23,8 @@ void fetch_in_background(void* own, const void* shared, std::size_t bytes);
 void deliver_in_background(void* shared, const void* own, std::size_t bytes);
 [[nodiscard]] std::uint64_t load_in_background(const std::uint64_t* word);
 void store_in_background(std::uint64_t* word, std::uint64_t value);
+/// `load` loads the descriptor, word by word.
+[[nodiscard]] gin::descriptor take_in_background(const gin::descriptor* posted,
+                                                 const std::function<gin::descriptor()>& load);
 
 }  // namespace devcomm::simulator::detail

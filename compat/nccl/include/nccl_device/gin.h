@@ -328,7 +328,7 @@ struct ncclGin_BackendMask {
   }
   /// Which group waits with a limit: the threads of one that cannot vote, such as CUDA's, each wait for themselves.
   template <class Coop>
-  static constexpr bool votes = devcomm::detail::has_any<devcomm::nccl::group_t<Coop>>;
+  static constexpr bool votes = devcomm::detail::can_vote<devcomm::nccl::group_t<Coop>>;
   template <class Coop>
   NCCL_DEVICE_INLINE static auto waiting(const Coop& coop) {
     if constexpr (votes<Coop>) {

@@ -31,13 +31,24 @@
 
 namespace devcomm::detail {
 
+/// How a wait for a count ended, and the count that ended it.
+struct seen_count {
+  status outcome;
+  uint32_t count;
+};
+
 /// Waits until the count at `word` is `step` or past it, or `other()` is true. *Ordering*: acquires.
 template <class Other>
-DEVCOMM_DEVICE DEVCOMM_NOINLINE status wait_for_count(resource_header* home, wait_site wait, const uint32_t* word,
-                                                      uint32_t step, Other other) {
-  return wait_for_word(
-      home, wait.until(step), word, [&](uint32_t seen) { return static_cast<int32_t>(seen - step) >= 0 || other(); },
-      memory_order::acquire, communicator_timeout());
+DEVCOMM_DEVICE DEVCOMM_NOINLINE seen_count wait_for_count(resource_header* home, wait_site wait, const uint32_t* word,
+                                                          uint32_t step, Other other) {
+  uint32_t count = 0;
+  const auto ready = [&](uint32_t seen) {
+    count = seen;
+    return static_cast<int32_t>(seen - step) >= 0 || other();
+  };
+  const status outcome =
+      wait_for_word(home, wait.until(step), word, ready, memory_order::acquire, communicator_timeout());
+  return {outcome, count};
 }
 
 /// The same for `limit` and a little more. After `status::timeout` nothing is recorded.
@@ -73,12 +84,14 @@ struct sending_end : fifo_end {
   const uint32_t* head;  ///< on this rank
   uint32_t* tail;        ///< on the receiver
   uint32_t credited;     ///< steps that are known to have been taken; the same for the whole group
-  uint32_t begun_with;   ///< the head as the session began, for the thread that keeps the counts
+  uint32_t acquired;     ///< the newest head that this thread has acquired: often past what the group knows
 
   DEVCOMM_DEVICE bool has_credit(uint32_t slot_count) const { return step - credited < slot_count; }
+  /// Whether this thread need not wait until `count` steps have been taken.
+  DEVCOMM_DEVICE bool has_acquired(uint32_t count) const { return static_cast<int32_t>(acquired - count) >= 0; }
   /// What the next session may count on. The head itself would be loaded here while the kernel waits to end.
   DEVCOMM_DEVICE uint32_t credit_to_keep() const {
-    return static_cast<int32_t>(begun_with - credited) > 0 ? begun_with : credited;
+    return static_cast<int32_t>(acquired - credited) > 0 ? acquired : credited;
   }
   /// For the next session.
   DEVCOMM_DEVICE void keep(channel::fifo_counts* counts) const {
@@ -141,8 +154,8 @@ class fifo_ends {
       made.calls = arch::load<memory_order::relaxed, scope::device>(&counts->calls[1]);
     made.credited = arch::load<memory_order::relaxed, scope::device>(&counts->credited);
     // What is kept from it is credit of the next session, whose threads may write the slots without another wait.
-    made.begun_with = made.credited;
-    if (leads_) made.begun_with = arch::load<memory_order::acquire, scope::system>(made.head);
+    made.acquired = made.credited;
+    if (leads_) made.acquired = arch::load<memory_order::acquire, scope::system>(made.head);
     return made;
   }
 

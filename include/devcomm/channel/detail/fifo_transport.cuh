@@ -29,8 +29,8 @@ struct fifo_transport {
 
   DEVCOMM_DEVICE static wait_site wait_of(const wait_site& wait, const fifo_end&, uint32_t) { return wait; }
   template <class Other>
-  DEVCOMM_DEVICE static status wait_for_count(resource_header* home, const wait_site& wait, const uint32_t* word,
-                                              uint32_t step, const Other& other) {
+  DEVCOMM_DEVICE static seen_count wait_for_count(resource_header* home, const wait_site& wait, const uint32_t* word,
+                                                  uint32_t step, const Other& other) {
     return detail::wait_for_count(home, wait, word, step, other);
   }
   DEVCOMM_DEVICE static status wait_within(resource_header* home, const wait_site& wait, const uint32_t* word,

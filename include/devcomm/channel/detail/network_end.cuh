@@ -172,7 +172,7 @@ class network_ends {
         reinterpret_cast<uint64_t*>(comm_.resources.local + fifos_.kept + layout_.put_number(to.index, 0));
     made.counts = counts_of(to.index);
     made.total = arch::load<memory_order::relaxed, scope::device>(&made.counts->sent);
-    made.begun_with = made.credited;  // the head is a signal
+    made.acquired = made.credited;  // the head is a signal
     return made;
   }
 
@@ -294,9 +294,9 @@ struct fifo_transport<channel::protocol::network> {
     return {wait, end.link, end.awaited(slots), end.put_number(slots)};
   }
   template <class Other>
-  DEVCOMM_DEVICE static status wait_for_count(resource_header* home, const network_wait& wait, const uint32_t* word,
-                                              uint32_t step, const Other& other) {
-    if (wait.link.is_there()) return wait_at_network(wait, communicator_timeout());
+  DEVCOMM_DEVICE static seen_count wait_for_count(resource_header* home, const network_wait& wait, const uint32_t* word,
+                                                  uint32_t step, const Other& other) {
+    if (wait.link.is_there()) return {wait_at_network(wait, communicator_timeout()), step};
     return detail::wait_for_count(home, wait, word, step, other);
   }
   DEVCOMM_DEVICE static status wait_within(resource_header* home, const network_wait& wait, const uint32_t* word,

@@ -66,8 +66,9 @@ struct call_record {
   }
 };
 
-/// A waiting thread's turns at the words of a context. While nobody else has had a turn since its latest one, the
-/// thread needs no further turn: a lone thread polls as fast as the bus lets it.
+/// A waiting thread's turns at the words of a context, which it has with the lanes of its warp that ask when it does.
+/// While nobody else has had a turn since its latest one, the thread needs no further turn: a lone warp polls as fast
+/// as the bus lets it.
 class turns_at_words {
  public:
   /// `latest` has the time of the latest turn of any thread.
@@ -76,10 +77,8 @@ class turns_at_words {
   /// Whether the thread may load a word now.
   DEVCOMM_DEVICE bool take() {
     if (mine_ != 0) return true;
-    const uint64_t now = arch::global_time();
-    if (!arch::proxy_turn(latest_, now)) return false;
-    mine_ = now;
-    return true;
+    mine_ = arch::proxy_turn(latest_, arch::global_time());
+    return mine_ != 0;
   }
   /// What `load` returns. Whether others have had turns is looked up while the word is on its way.
   template <class Load>
@@ -151,18 +150,13 @@ DEVCOMM_DEVICE inline status post(const queue_end& queue, const gin::descriptor&
     if (outcome != status::success) return outcome;
   }
   gin::descriptor* const slot = queue.record->ring + (number & (queue.depth - 1));
-  const auto put = [](uint64_t* word, uint64_t value) {
-    arch::store<memory_order::relaxed, scope::system>(word, value);
-  };
-  put(&slot->local, operation.local);
-  put(&slot->remote, operation.remote);
-  put(&slot->windows, operation.windows);
-  put(&slot->bytes, operation.bytes);
-  put(&slot->value, operation.value);
-  put(&slot->signal_value, operation.signal_value);
-  put(&slot->actions, operation.actions);
+  const gin::descriptor ready = operation.packed(head, gin::descriptor::lap(number, queue.depth));
   arch::note_post(&slot->head);
-  arch::store<memory_order::release, scope::system>(&slot->head, head.pack(gin::descriptor::lap(number, queue.depth)));
+  arch::store<memory_order::release, scope::system>(&slot->head, ready.head);
+  arch::store_halves(&slot->local, {ready.local, ready.remote});
+  arch::store_halves(&slot->windows, {ready.windows, ready.bytes});
+  arch::store_halves(&slot->value, {ready.value, ready.signal_value});
+  arch::store<memory_order::relaxed, scope::system>(&slot->actions, ready.actions);
 
   if (head.peer >= queue.layout.peers) return status::success;  // the proxy says that there is no such rank
   // For flushes: the largest number of all posts to this peer.

@@ -46,6 +46,7 @@ inline uint32_t lane() { return sim::thread_rank() % warp_threads; }
 inline void sync_block() { sim::aligned_block_barrier(false); }
 inline void sync_block_apart() { sim::block_barrier(0, 0, false); }
 inline bool sync_block_or(bool predicate) { return sim::aligned_block_barrier(predicate) != 0; }
+inline bool sync_block_or_apart(bool predicate) { return sim::block_barrier(0, 0, predicate) != 0; }
 inline void sync_warp(uint32_t mask) { sim::warp_meet(sim::warp_operation::sync, mask, 0, 0); }
 inline void sync_named(uint32_t barrier, uint32_t threads) { sim::block_barrier(barrier, threads, false); }
 inline bool sync_named_or(uint32_t barrier, uint32_t threads, bool predicate) {
@@ -307,7 +308,7 @@ inline void sleep(uint32_t nanoseconds) { sim::sleep_for(nanoseconds); }
 
 inline bool host_turn(uint64_t* turn, uint64_t now, uint64_t waited) { return sim::host_turn(turn, now, waited); }
 
-inline bool proxy_turn(uint64_t*, uint64_t) { return true; }
+inline uint64_t proxy_turn(uint64_t*, uint64_t) { return 1; }
 inline uint64_t latest_proxy_turn(uint64_t*) { return 0; }
 #if defined(DEVCOMM_SHORT_PUTS_ARE_VALUES)  // by a program that tests what GPUs do
 inline constexpr bool short_puts_are_values = true;
