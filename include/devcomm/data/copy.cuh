@@ -42,6 +42,23 @@ DEVCOMM_DEVICE void store_unit(T* address, const unit<T, Bytes>& value) {
   }
 }
 
+/// Sixteen bytes of any alignment, by two aligned loads. *Requires* that 16 bytes before and behind may be read too.
+DEVCOMM_DEVICE inline arch::vec16 load_shifted(const void* address) {
+  const uintptr_t misaligned = reinterpret_cast<uintptr_t>(address) % 16;
+  const char* const first = static_cast<const char*>(address) - misaligned;
+  const arch::vec16 aligned[2] = {arch::load16(first), arch::load16(first + 16)};
+  uint64_t words[4];
+  copy_bytes(words, aligned, sizeof words);
+  const bool is_far = misaligned >= 8;
+  const auto bits = static_cast<uint32_t>(misaligned % 8 * 8);
+  const uint64_t middle = is_far ? words[2] : words[1];
+  const uint64_t shifted[2] = {(is_far ? words[1] : words[0]) >> bits | (middle << 1) << (63 - bits),
+                               middle >> bits | ((is_far ? words[3] : words[2]) << 1) << (63 - bits)};
+  arch::vec16 result;
+  copy_bytes(&result, shifted, sizeof result);
+  return result;
+}
+
 /// A range of elements split into those before the first whole unit, whole units, and the rest.
 struct split_range {
   uint64_t head;   ///< elements
@@ -84,12 +101,14 @@ class alignment {
       : first_(reinterpret_cast<uintptr_t>(first)), different_(first_ % sizeof(T) == 0 ? 0 : 15) {}
 
   DEVCOMM_DEVICE void include(const T* other) { different_ |= first_ ^ reinterpret_cast<uintptr_t>(other); }
+  /// Whether all have units of 16 bytes at the same elements.
+  DEVCOMM_DEVICE bool is_common() const { return different_ % 16 == 0; }
 
   /// Calls `body.template run<Bytes>()` with the widest unit that is aligned at all addresses of one element.
   template <class Body>
   DEVCOMM_DEVICE void with_widest(const Body& body) const {
     if constexpr (fills_units<T>) {
-      if (different_ % 16 == 0) return body.template run<16>();
+      if (is_common()) return body.template run<16>();
       if constexpr (sizeof(T) < 8) {
         if (different_ % 8 == 0) return body.template run<8>();
       }
@@ -145,14 +164,43 @@ struct copied_range {
     for (; u < range.units; u += threads) move<Bytes, 1>(range.head + u * per_unit, 0);
     for (uint64_t i = count - range.tail + rank; i < count; i += threads) move<0, 1>(i, 0);
   }
+
+  /// Of a source that has another alignment than all destinations: whole units there are put together from two here.
+  /// The first and the last have neighbors that are not all the caller's.
+  DEVCOMM_DEVICE void run_shifted() const {
+    constexpr uint64_t per_unit = unit<T, 16>::size;
+    constexpr int unroll = 4;
+    const auto range = split_range::of<16>(destinations(0), count);
+    const uint64_t units = range.units > 2 ? range.units - 2 : 0;
+    const uint64_t first = units != 0 ? range.head + per_unit : count;
+    for (uint64_t i = rank; i < first; i += threads) move<0, 1>(i, 0);
+    uint64_t u = rank;
+    for (; u + (unroll - 1) * threads < units; u += unroll * threads)
+      move_shifted<unroll>(first + u * per_unit, threads * per_unit);
+    for (; u < units; u += threads) move_shifted<1>(first + u * per_unit, 0);
+    for (uint64_t i = first + units * per_unit + rank; i < count; i += threads) move<0, 1>(i, 0);
+  }
+
+ private:
+  template <int Unroll>
+  DEVCOMM_DEVICE void move_shifted(uint64_t i, uint64_t stride) const {
+    arch::vec16 values[Unroll];
+    DEVCOMM_UNROLL
+    for (int u = 0; u < Unroll; ++u) values[u] = load_shifted(source + i + static_cast<uint64_t>(u) * stride);
+    for (int d = 0; d < destination_count; ++d) {
+      DEVCOMM_UNROLL
+      for (int u = 0; u < Unroll; ++u)
+        arch::store_bytes_streaming<16>(destinations(d) + i + static_cast<uint64_t>(u) * stride, values[u]);
+    }
+  }
 };
 
 }  // namespace detail
 
 /// Copies `count` elements from `source` to each of `destination_count` destinations; `destinations(d)` returns a
-/// pointer. The source is read once. Moves 16 bytes at a time where all addresses have the same alignment modulo 16
-/// bytes, else 8, 4 or an element, the most that all have in common. Elements may be of any size: one that 16 is no
-/// multiple of is copied as parts of the size of its alignment.
+/// pointer. The source is read once. Moves 16 bytes at a time where all destinations have the same alignment modulo 16
+/// bytes, whatever that of the source, else an element. Elements may be of any size: one that 16 is no multiple of is
+/// copied as parts of the size of its alignment.
 ///
 /// A destination may be the source itself; ranges must not overlap otherwise.
 ///
@@ -163,11 +211,16 @@ DEVCOMM_DEVICE void copy_to_all(const Group& group, int destination_count, const
   static_assert(is_group<Group>, "a group needs thread_rank(), size() and sync()");
   static_assert(detail::is_trivially_copyable<T>, "copies are of bytes: elements must be trivially copyable");
   if constexpr (detail::fills_units<T>) {
-    detail::alignment<T> common(source);
-    for (int d = 0; d < destination_count; ++d) common.include(destinations(d));
-    common.with_widest(detail::copied_range<T, Destinations>{static_cast<uint32_t>(group.thread_rank()),
-                                                             static_cast<uint32_t>(group.size()), destination_count,
-                                                             destinations, source, count});
+    if (destination_count == 0) return;
+    detail::alignment<T> common(destinations(0));
+    for (int d = 1; d < destination_count; ++d) common.include(destinations(d));
+    const detail::copied_range<T, Destinations> range{static_cast<uint32_t>(group.thread_rank()),
+                                                      static_cast<uint32_t>(group.size()), destination_count,
+                                                      destinations, source, count};
+    if (!common.is_common()) return range.template run<0>();
+    common.include(source);
+    if (common.is_common()) return range.template run<16>();
+    range.run_shifted();
   } else {
     using word = detail::word_of<T>;
     const auto words = [&](int d) { return reinterpret_cast<word*>(destinations(d)); };
