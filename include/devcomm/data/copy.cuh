@@ -215,8 +215,11 @@ DEVCOMM_DEVICE void copy_to_all(const Group& group, int destination_count, const
     detail::alignment<T> common(destinations(0));
     for (int d = 1; d < destination_count; ++d) common.include(destinations(d));
     const detail::copied_range<T, Destinations> range{static_cast<uint32_t>(group.thread_rank()),
-                                                      static_cast<uint32_t>(group.size()), destination_count,
-                                                      destinations, source, count};
+                                                      static_cast<uint32_t>(group.size()),
+                                                      destination_count,
+                                                      destinations,
+                                                      source,
+                                                      count};
     if (!common.is_common()) return range.template run<0>();
     common.include(source);
     if (common.is_common()) return range.template run<16>();

@@ -26,32 +26,52 @@ struct reduced_range {
   uint64_t count;
   const Operator& op;
 
-  /// Reduces the unit at element `i` of all sources, in their order, and writes it to all destinations; and `Unroll -
-  /// 1` more, each `stride` elements on.
+  /// `Unroll` units of each of the sources, as they are reduced.
   template <int Bytes, int Unroll>
-  DEVCOMM_DEVICE void move(uint64_t i, uint64_t stride) const {
-    using accumulator = accumulator_t<T>;
-    constexpr int per_unit = unit<T, Bytes>::size;
-    accumulator total[Unroll][per_unit];
-    for (int s = 0; s < source_count; ++s) {
-      const T* source = sources(s) + i;
-      unit<T, Bytes> values[Unroll];
+  struct totals {
+    accumulator_t<T> of[Unroll][unit<T, Bytes>::size];
+  };
+
+  /// Adds the sources from `first` on to `total`, in their order: `AtOnce` at a time, whose loads are all under way
+  /// before the first is waited for, and what is left by half as many.
+  template <int Bytes, int Unroll, int AtOnce>
+  DEVCOMM_DEVICE void add(totals<Bytes, Unroll>& total, int first, uint64_t i, uint64_t stride) const {
+    DEVCOMM_UNROLL_BY(1)
+    for (; first + AtOnce <= source_count; first += AtOnce) {
+      unit<T, Bytes> values[AtOnce][Unroll];
       DEVCOMM_UNROLL
-      for (int u = 0; u < Unroll; ++u) values[u] = load_unit<Bytes>(source + static_cast<uint64_t>(u) * stride);
-      DEVCOMM_UNROLL
-      for (int u = 0; u < Unroll; ++u) {
+      for (int s = 0; s < AtOnce; ++s) {
+        const T* source = sources(first + s) + i;
         DEVCOMM_UNROLL
-        for (int e = 0; e < per_unit; ++e) {
-          const accumulator value = to_accumulator<T>(values[u].data[e], op);
-          total[u][e] = s == 0 ? value : op(total[u][e], value);
+        for (int u = 0; u < Unroll; ++u) values[s][u] = load_unit<Bytes>(source + static_cast<uint64_t>(u) * stride);
+      }
+      DEVCOMM_UNROLL
+      for (int s = 0; s < AtOnce; ++s) {
+        DEVCOMM_UNROLL
+        for (int u = 0; u < Unroll; ++u) {
+          DEVCOMM_UNROLL
+          for (int e = 0; e < unit<T, Bytes>::size; ++e) {
+            const accumulator_t<T> value = to_accumulator<T>(values[s][u].data[e], op);
+            total.of[u][e] = first + s == 0 ? value : op(total.of[u][e], value);
+          }
         }
       }
     }
+    if constexpr (AtOnce > 1) add<Bytes, Unroll, AtOnce / 2>(total, first, i, stride);
+  }
+
+  /// Reduces the unit at element `i` of all sources and writes it to all destinations; and `Unroll - 1` more, each
+  /// `stride` elements on.
+  template <int Bytes, int Unroll, int AtOnce>
+  DEVCOMM_DEVICE void move(uint64_t i, uint64_t stride) const {
+    totals<Bytes, Unroll> total;
+    add<Bytes, Unroll, AtOnce>(total, 0, i, stride);
     DEVCOMM_UNROLL
     for (int u = 0; u < Unroll; ++u) {
       unit<T, Bytes> result;
       DEVCOMM_UNROLL
-      for (int e = 0; e < per_unit; ++e) result.data[e] = from_accumulator<T>(total[u][e], source_count, op);
+      for (int e = 0; e < unit<T, Bytes>::size; ++e)
+        result.data[e] = from_accumulator<T>(total.of[u][e], source_count, op);
       for (int d = 0; d < destination_count; ++d)
         store_unit<Bytes>(destinations(d) + i + static_cast<uint64_t>(u) * stride, result);
     }
@@ -62,12 +82,16 @@ struct reduced_range {
     constexpr uint64_t per_unit = unit<T, Bytes>::size;
     constexpr int unroll = 4;
     const auto range = split_range::of<Bytes>(sources(0), count);
-    for (uint64_t i = rank; i < range.head; i += threads) move<0, 1>(i, 0);
+    DEVCOMM_UNROLL_BY(1)
+    for (uint64_t i = rank; i < range.head; i += threads) move<0, 1, 4>(i, 0);
     uint64_t u = rank;
+    DEVCOMM_UNROLL_BY(1)
     for (; u + (unroll - 1) * threads < range.units; u += unroll * threads)
-      move<Bytes, unroll>(range.head + u * per_unit, threads * per_unit);
-    for (; u < range.units; u += threads) move<Bytes, 1>(range.head + u * per_unit, 0);
-    for (uint64_t i = count - range.tail + rank; i < count; i += threads) move<0, 1>(i, 0);
+      move<Bytes, unroll, 2>(range.head + u * per_unit, threads * per_unit);
+    DEVCOMM_UNROLL_BY(1)
+    for (; u < range.units; u += threads) move<Bytes, 1, 8>(range.head + u * per_unit, 0);
+    DEVCOMM_UNROLL_BY(1)
+    for (uint64_t i = count - range.tail + rank; i < count; i += threads) move<0, 1, 4>(i, 0);
   }
 };
 
