@@ -69,25 +69,31 @@ __global__ void copy_to_two(T* to, T* too, const T* from, std::uint64_t count) {
       block{}, 2, [&](int d) { return d == 0 ? to : too; }, from, count);
 }
 
-/// Copies `count` elements between ranges that begin `from_skew` and `to_skew` elements past a multiple of 256 bytes.
+/// Copies `count` elements between ranges that begin `from_skew`, and `to_skew` and `too_skew`, elements past a
+/// multiple of 256 bytes.
 template <class T>
-void check_copy_of_bytes(std::size_t count, std::size_t from_skew, std::size_t to_skew) {
-  INFO("count " << count << ", skews " << from_skew << " and " << to_skew << ", size of T " << sizeof(T));
+void check_copy_of_bytes(std::size_t count, std::size_t from_skew, std::size_t to_skew, std::size_t too_skew) {
+  INFO("count " << count << ", skews " << from_skew << ", " << to_skew << " and " << too_skew << ", size of T "
+                << sizeof(T));
   std::vector<unsigned char> source((count + from_skew) * sizeof(T));
   for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<unsigned char>(1 + i % 251);
-  const std::size_t begin = (test::guard + to_skew) * sizeof(T);
-  std::vector<unsigned char> expected(begin + (count + test::guard) * sizeof(T), 0xa5);
+  const auto begin_of = [](std::size_t skew) { return (test::guard + skew) * sizeof(T); };
+  const auto expected = [&](std::size_t skew, bool copied) {
+    std::vector<unsigned char> bytes(begin_of(skew) + (count + test::guard) * sizeof(T), 0xa5);
+    if (copied)
+      std::copy(source.begin() + static_cast<std::ptrdiff_t>(from_skew * sizeof(T)), source.end(),
+                bytes.begin() + static_cast<std::ptrdiff_t>(begin_of(skew)));
+    return bytes;
+  };
   const test::device_array<unsigned char> from(source);
-  const test::device_array<unsigned char> to(expected);
-  const test::device_array<unsigned char> too(expected);
+  const test::device_array<unsigned char> to(expected(to_skew, false));
+  const test::device_array<unsigned char> too(expected(too_skew, false));
   launch(copy_to_two<T>, {.grid = 1, .block = 64, .stream = cudaStreamPerThread},
-         reinterpret_cast<T*>(to.get() + begin), reinterpret_cast<T*>(too.get() + begin),
+         reinterpret_cast<T*>(to.get() + begin_of(to_skew)), reinterpret_cast<T*>(too.get() + begin_of(too_skew)),
          reinterpret_cast<const T*>(from.get() + from_skew * sizeof(T)), count);
   test::finish("copy_to_two");
-  std::copy(source.begin() + static_cast<std::ptrdiff_t>(from_skew * sizeof(T)), source.end(),
-            expected.begin() + static_cast<std::ptrdiff_t>(begin));
-  REQUIRE(to.read() == expected);
-  REQUIRE(too.read() == expected);
+  REQUIRE(to.read() == expected(to_skew, true));
+  REQUIRE(too.read() == expected(too_skew, true));
 }
 
 }  // namespace
@@ -96,14 +102,14 @@ TEST_CASE("copy moves elements of any size and no byte beside them") {
   for (const std::size_t count : {0u, 1u, 2u, 5u, 63u, 64u, 1000u}) {
     for (const std::size_t from : {0u, 1u, 4u}) {
       for (const std::size_t to : {0u, 1u, 4u}) {
-        check_copy_of_bytes<blob<3, 1>>(count, from, to);
-        check_copy_of_bytes<blob<6, 2>>(count, from, to);
-        check_copy_of_bytes<blob<6, 1>>(count, from, to);
-        check_copy_of_bytes<blob<12, 4>>(count, from, to);
-        check_copy_of_bytes<blob<24, 8>>(count, from, to);
-        check_copy_of_bytes<blob<24, 4>>(count, from, to);
-        check_copy_of_bytes<blob<40, 8>>(count, from, to);
-        check_copy_of_bytes<blob<48, 16>>(count, from, to);
+        check_copy_of_bytes<blob<3, 1>>(count, from, to, 2);
+        check_copy_of_bytes<blob<6, 2>>(count, from, to, 2);
+        check_copy_of_bytes<blob<6, 1>>(count, from, to, to);
+        check_copy_of_bytes<blob<12, 4>>(count, from, to, to);
+        check_copy_of_bytes<blob<24, 8>>(count, from, to, 2);
+        check_copy_of_bytes<blob<24, 4>>(count, from, to, to);
+        check_copy_of_bytes<blob<40, 8>>(count, from, to, to);
+        check_copy_of_bytes<blob<48, 16>>(count, from, to, to);
       }
     }
   }

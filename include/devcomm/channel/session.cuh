@@ -362,9 +362,9 @@ class session {
   template <bool Receive, bool Send>
   DEVCOMM_DEVICE void wait_at_ends(const contract_type& contract) {
     constexpr int receives = Receive ? Receives : 0;
-    constexpr int ends = receives + (Send ? Sends : 0);
+    constexpr int sends = Send ? Sends : 0;
     const trace_span traced = trace({"FIFO", span_kind::wait});
-    for (auto i = static_cast<int>(group_.thread_rank()); i < ends; i += static_cast<int>(group_.size())) {
+    for (auto i = static_cast<int>(group_.thread_rank()); i < receives + sends; i += static_cast<int>(group_.size())) {
       const uint32_t* word = nullptr;
       uint32_t target = 0;
       failing_wait wait{};
@@ -377,26 +377,22 @@ class session {
         wait = wait_of(operation::fifo_receive, from_[r]);
         sender = &from_[r];
       }
-      if constexpr (Send) {
-        DEVCOMM_UNROLL
-        for (int s = 0; s < Sends; ++s) {
-          if (receives + s != i || !lacks_credit(s)) continue;
-          target = to_[s].step - slots_ + 1;
-          if (to_[s].has_acquired(target)) continue;
-          word = to_[s].head;
-          wait = wait_of(operation::fifo_send, to_[s]);
-        }
+      DEVCOMM_UNROLL
+      for (int s = 0; s < sends; ++s) {
+        if (receives + s != i || !lacks_credit(s)) continue;
+        target = to_[s].step - slots_ + 1;
+        if (to_[s].has_acquired(target)) continue;
+        word = to_[s].head;
+        wait = wait_of(operation::fifo_send, to_[s]);
       }
       if (word == nullptr || failure_ != status::success) continue;
       const detail::step_difference difference{sender, slots_, contract};
       const detail::seen_count seen = transport::wait_for_count(home_, wait, word, target, difference);
       failure_ = seen.outcome;
       if (failure_ == status::success && difference.arrived()) failure_ = difference.report(home_, wait);
-      if constexpr (Send) {
-        DEVCOMM_UNROLL
-        for (int s = 0; s < Sends; ++s)
-          if (receives + s == i && failure_ == status::success) to_[s].acquired = seen.count;
-      }
+      DEVCOMM_UNROLL
+      for (int s = 0; s < sends; ++s)
+        if (receives + s == i && failure_ == status::success) to_[s].acquired = seen.count;
     }
   }
 
