@@ -1,5 +1,5 @@
-/// Time of one LSA barrier: a kernel does many of them, devcomm's and NCCL's or that of multimem turn by turn in one
-/// run.
+/// Time of one LSA barrier: a kernel does many of them, by each kind of group, and NCCL's or that of multimem turn by
+/// turn in one run.
 ///
 ///     lsa_barrier [--compare nccl|multimem]
 ///
@@ -13,7 +13,10 @@
 #include <devcomm/devcomm.cuh>
 #include <devcomm/host/run_ranks.hpp>
 
+#include <cooperative_groups.h>
+
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -35,11 +38,28 @@ struct plan {
   int repetitions = 9;
 };
 
-template <memory_order Order>
-__global__ void __launch_bounds__(1024) barriers(device_comm comm, int iterations) {
-  lsa::barrier_session barrier{block{}, comm, blockIdx.x};
+template <memory_order Order, class Group>
+__device__ void sync_by(const Group& group, const device_comm& comm, int iterations) {
+  lsa::barrier_session barrier{group, comm, blockIdx.x};
   for (int i = 0; i < iterations; ++i) barrier.sync(Order);
 }
+template <memory_order Order>
+__global__ void __launch_bounds__(1024) barriers(device_comm comm, int iterations) {
+  sync_by<Order>(block{}, comm, iterations);
+}
+template <memory_order Order>
+__global__ void __launch_bounds__(1024) barriers_by_thread_block(device_comm comm, int iterations) {
+  sync_by<Order>(cooperative_groups::this_thread_block(), comm, iterations);
+}
+template <memory_order Order>
+__global__ void __launch_bounds__(1024) barriers_by_warp(device_comm comm, int iterations) {
+  if (threadIdx.x < 32) sync_by<Order>(warp{}, comm, iterations);
+}
+/// By the groups of `groups`.
+template <memory_order Order>
+constexpr std::array kernels{barriers<Order>, barriers_by_thread_block<Order>, barriers_by_warp<Order>};
+constexpr std::array groups{ours_name, "cg_block", "warp"};
+
 template <memory_order Order>
 __global__ void __launch_bounds__(1024)
     barriers_by_multimem(device_comm comm, multimem::barrier_handle handle, int iterations) {
@@ -89,19 +109,21 @@ void measure(host::communicator& comm, peer with) {
   if (comm.rank() == 0)
     std::printf("%-8s %-8s %6s %7s %10s %10s\n", "impl", "order", "ranks", "blocks", "us", "us min");
   for (const memory_order order : {memory_order::acq_rel, memory_order::relaxed}) {
-    const auto kernel =
-        order == memory_order::relaxed ? barriers<memory_order::relaxed> : barriers<memory_order::acq_rel>;
+    const auto& by_group =
+        order == memory_order::relaxed ? kernels<memory_order::relaxed> : kernels<memory_order::acq_rel>;
     const auto by_multimem = order == memory_order::relaxed ? barriers_by_multimem<memory_order::relaxed>
                                                             : barriers_by_multimem<memory_order::acq_rel>;
     for (const unsigned blocks : shape.blocks) {
-      result ours;
+      std::array<result, groups.size()> ours;
       result theirs;
       for (int repetition = 0; repetition <= shape.repetitions; ++repetition) {
-        take(ours, [&](cudaStream_t stream) {
-          launch(kernel, {.grid = blocks, .block = shape.threads, .stream = stream}, device_comm.get(),
-                 shape.iterations);
-        });
-        device_comm.check();
+        for (std::size_t g = 0; g < groups.size(); ++g) {
+          take(ours[g], [&](cudaStream_t stream) {
+            launch(by_group[g], {.grid = blocks, .block = shape.threads, .stream = stream}, device_comm.get(),
+                   shape.iterations);
+          });
+          device_comm.check();
+        }
         if (nccl)
           take(theirs,
                [&](cudaStream_t stream) { nccl->launch(blocks, shape.threads, shape.iterations, order, stream); });
@@ -112,12 +134,12 @@ void measure(host::communicator& comm, peer with) {
           });
         device_comm.check();
         if (repetition == 0) {  // warm-up
-          ours.times.clear();
+          for (result& each : ours) each.times.clear();
           theirs.times.clear();
         }
       }
       if (comm.rank() == 0) {
-        print(comm, shape, ours_name, order, blocks, ours);
+        for (std::size_t g = 0; g < groups.size(); ++g) print(comm, shape, groups[g], order, blocks, ours[g]);
         if (with != peer::none) print(comm, shape, with == peer::nccl ? "nccl" : "multimem", order, blocks, theirs);
       }
     }

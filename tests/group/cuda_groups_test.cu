@@ -16,6 +16,12 @@ namespace {
 
 using namespace devcomm;
 
+// These take the short way of a barrier, and vote by a barrier of the block.
+static_assert(detail::starts_with_warp<cg::thread_block> && detail::starts_with_warp<cg::thread_block_tile<32>>);
+static_assert(!detail::starts_with_warp<cg::thread_block_tile<16>> && !detail::starts_with_warp<cg::coalesced_group>);
+static_assert(!detail::starts_with_warp<cg::grid_group> && !detail::starts_with_warp<cg::cluster_group>);
+static_assert(detail::can_vote<cg::thread_block> && !detail::can_vote<cg::grid_group>);
+
 constexpr unsigned group_blocks = 2;
 constexpr unsigned group_threads = 64;
 constexpr unsigned group_words = group_blocks * group_threads;
