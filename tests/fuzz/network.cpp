@@ -3,6 +3,7 @@
 ///
 /// The input is a list of steps: an operation that the rank posts, a completion of the fabric, or a message: any bytes,
 /// or one with a sound head, so that what lies behind it is reached.
+#include "../support/post_descriptor.hpp"
 #include "fuzz.hpp"
 
 #include <device/backend.hpp>
@@ -201,7 +202,6 @@ struct rank_under_test {
     const std::uint64_t consumed = words.load(record.words + layout.consumed());
     if (posted[context] >= consumed + depth) return;
     const std::uint64_t taken = posted[context]++;
-    gin::descriptor* const slot = record.ring + (taken & (depth - 1));
     const std::uint32_t kind = input.byte();
     gin::descriptor_head head{};
     head.kind = static_cast<gin::operation_kind>(kind % 4);
@@ -213,7 +213,7 @@ struct rank_under_test {
     what.bytes = input.byte() % (room + 1);
     const std::uint64_t local = kind / 96 == 1 ? device_window_id : window_id;
     what.windows = std::uint64_t{input.byte() % 3} << 32 | local;
-    *slot = what.packed(head, gin::descriptor::lap(taken, depth));
+    test::post_descriptor(record.ring, taken, depth, what, head);
   }
 
   void complete(source& input) {

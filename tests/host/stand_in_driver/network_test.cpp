@@ -3,6 +3,7 @@
 #include <devcomm/host/communicator.hpp>
 #include <devcomm/host/error.hpp>
 
+#include "../../support/post_descriptor.hpp"
 #include "stand_in.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -15,7 +16,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <future>
 #include <optional>
@@ -41,13 +41,10 @@ class kernel_end {
   /// After another such object of the same context.
   void go_on() { posted_ = load(layout_.consumed()); }
   /// Returns the operation's number.
-  std::uint64_t post(gin::descriptor what, const gin::descriptor_head& head) {
+  std::uint64_t post(const gin::descriptor& what, const gin::descriptor_head& head) {
     const std::uint64_t number = posted_++;
     wait(layout_.consumed(), number + 1 < depth_ ? 0 : number + 1 - depth_);
-    what.head = head.pack(gin::descriptor::lap(number, depth_));
-    gin::descriptor& slot = record_.ring[number % depth_];
-    std::memcpy(&slot, &what, offsetof(gin::descriptor, head));
-    std::atomic_ref(slot.head).store(what.head, std::memory_order_release);
+    test::post_descriptor(record_.ring, number, depth_, what, head);
     return number;
   }
   void put(std::uint32_t peer, const window& to, const window& from, std::uint64_t bytes, std::uint64_t signal) {

@@ -5,6 +5,7 @@
 #include <device/backend.hpp>
 #include <transport/fabric_engine.hpp>
 
+#include "../../support/post_descriptor.hpp"
 #include "fake_fabric.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -150,10 +151,8 @@ struct rank_of_test {
   /// As a kernel does; returns the operation's number.
   std::uint64_t post(std::uint32_t context, gin::descriptor what, const gin::descriptor_head& head) {
     const std::uint64_t taken = posted[context]++;
-    gin::descriptor* const slot = queues[context]->record().ring + (taken & (depth - 1));
     what.windows = std::uint64_t{window} << 32 | window;
-    std::memcpy(slot, &what, offsetof(gin::descriptor, head));
-    words.store(&slot->head, head.pack(gin::descriptor::lap(taken, depth)));
+    test::post_descriptor(queues[context]->record().ring, taken, depth, what, head);
     return taken;
   }
 

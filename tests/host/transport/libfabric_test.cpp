@@ -12,6 +12,8 @@
 #include <transport/libfabric_abi.hpp>
 #include <transport/libfabric_choice.hpp>
 
+#include "../../support/post_descriptor.hpp"
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
@@ -291,9 +293,9 @@ struct connected_rank {
     head.kind = devcomm::gin::operation_kind::signal;
     head.change = devcomm::gin::signal_change::add;
     head.peer = peer;
-    devcomm::gin::descriptor* const slot = queues[0]->record().ring + turn;
-    slot->signal_value = 1;
-    words.store(&slot->head, head.pack(devcomm::gin::descriptor::lap(turn, 4)));
+    devcomm::gin::descriptor what{};
+    what.signal_value = 1;
+    test::post_descriptor(queues[0]->record().ring, turn, 4, what, head);
   }
 
   network_port words;
