@@ -169,15 +169,19 @@ struct copied_range {
   /// The first and the last have neighbors that are not all the caller's.
   DEVCOMM_DEVICE void run_shifted() const {
     constexpr uint64_t per_unit = unit<T, 16>::size;
-    constexpr int unroll = 4;
+    constexpr int unroll = 2;
     const auto range = split_range::of<16>(destinations(0), count);
     const uint64_t units = range.units > 2 ? range.units - 2 : 0;
     const uint64_t first = units != 0 ? range.head + per_unit : count;
+    DEVCOMM_UNROLL_BY(1)
     for (uint64_t i = rank; i < first; i += threads) move<0, 1>(i, 0);
     uint64_t u = rank;
+    DEVCOMM_UNROLL_BY(1)
     for (; u + (unroll - 1) * threads < units; u += unroll * threads)
       move_shifted<unroll>(first + u * per_unit, threads * per_unit);
+    DEVCOMM_UNROLL_BY(1)
     for (; u < units; u += threads) move_shifted<1>(first + u * per_unit, 0);
+    DEVCOMM_UNROLL_BY(1)
     for (uint64_t i = first + units * per_unit + rank; i < count; i += threads) move<0, 1>(i, 0);
   }
 
@@ -187,6 +191,7 @@ struct copied_range {
     arch::vec16 values[Unroll];
     DEVCOMM_UNROLL
     for (int u = 0; u < Unroll; ++u) values[u] = load_shifted(source + i + static_cast<uint64_t>(u) * stride);
+    DEVCOMM_UNROLL_BY(1)
     for (int d = 0; d < destination_count; ++d) {
       DEVCOMM_UNROLL
       for (int u = 0; u < Unroll; ++u)
