@@ -463,7 +463,7 @@ def load(library: object, kernels: Sequence[tuple[str, str, str]]) -> list: ...
 
 backend: str = 'simulator'
 
-layout_version: int = 12
+layout_version: int = 13
 
 def architecture(device: int) -> str: ...
 
