@@ -283,7 +283,7 @@ class network_port {
   /// Whether the ranks of one process can put to each other here.
   [[nodiscard]] virtual capability network();
   /// Calls `step` of the work of `rank` again and again while kernels run on any device, and chooses where several
-  /// steps could be next. It reaches what kernels use by the last five alone. Only where `network()` is available.
+  /// steps could be next. It reaches what kernels use by the last six alone. Only where `network()` is available.
   /// Where it is a thread of its own that calls, it stays on `cpus`, or anywhere where there are none.
   [[nodiscard]] virtual std::unique_ptr<background_task> start_background_task(int rank, const std::vector<int>& cpus,
                                                                                const proxy_work& work);

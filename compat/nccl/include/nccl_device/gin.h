@@ -326,7 +326,7 @@ struct ncclGin_BackendMask {
     return {static_cast<uint32_t>(request.opaque[0]), static_cast<int32_t>(request.opaque[0] >> 32), request.opaque[1],
             contextId};
   }
-  /// Which group waits with a limit: the threads of one that cannot vote, such as CUDA's, each wait for themselves.
+  /// Which group waits with a limit: the threads of one that cannot vote, such as CUDA's grid, each wait for themselves.
   template <class Coop>
   static constexpr bool votes = devcomm::detail::can_vote<devcomm::nccl::group_t<Coop>>;
   template <class Coop>
