@@ -1,6 +1,7 @@
 /// The steps that GIN's operations take between two processes of this host, without a GPU: a message of the fabric, and
 /// what the proxies do around it. A thread of each process plays the kernel and the proxy in turns, so that nothing is
 /// waited for but the network. `network_steps --help` says how.
+#include "../../tests/support/post_descriptor.hpp"
 #include "common/two_processes.hpp"
 #include "device/backend.hpp"
 #include "transport/fabric_engine.hpp"
@@ -175,10 +176,7 @@ class rank {
     const auto value_bytes = kind == gin::operation_kind::put_value ? static_cast<std::uint32_t>(bytes) : 0u;
     if (value_bytes != 0) std::memcpy(&what.value, source(), bytes);
     const gin::descriptor_head head{kind, change, gin::strength::weak, false, value_bytes, peer_};
-    const std::uint64_t number = posted_++;
-    gin::descriptor* const slot = queues_[0]->record().ring + number % depth;
-    std::memcpy(slot, &what, offsetof(gin::descriptor, head));
-    words_.store(&slot->head, head.pack(gin::descriptor::lap(number, depth)));
+    test::post_descriptor(queues_[0]->record().ring, posted_++, depth, what, head);
   }
   /// Until one signal more has come.
   void wait_signal() {

@@ -1,5 +1,5 @@
 /// \file post_descriptor.hpp
-/// A kernel's end of a context's ring, for tests that have a thread of the host in its place.
+/// A kernel's end of a context's ring, for tests and benchmarks that have a thread of the host in its place.
 #pragma once
 
 #include <devcomm/gin/queue.hpp>
