@@ -57,6 +57,33 @@ TEST_CASE("copy moves every element and no other, at any size and alignment") {
 
 namespace {
 
+/// Block 0 copies a range, while block 1 writes the elements beside it.
+__global__ void copy_beside_writes(char* to, char* from, std::uint64_t count) {
+  if (blockIdx.x == 0) return copy(block{}, to, from, count);
+  for (int i = static_cast<int>(threadIdx.x); i < 32; i += static_cast<int>(blockDim.x)) {
+    from[-1 - i] = 1;
+    from[count + static_cast<std::uint64_t>(i)] = 1;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("copy reads no element beside the range, which others may be writing") {
+  for (const std::uint64_t count : {1u, 20u, 47u, 48u, 49u, 100u, 3000u}) {
+    for (const std::uint64_t skew : {32u, 33u, 39u, 47u}) {
+      INFO("count " << count << ", skew " << skew);
+      const test::device_array<char> from(std::vector<char>(count + 80, 5));
+      const test::device_array<char> to(count, 0);
+      launch(copy_beside_writes, {.grid = 2, .block = 32, .stream = cudaStreamPerThread}, to.get(), from.get() + skew,
+             count);
+      test::finish("copy_beside_writes");
+      REQUIRE(to.read() == std::vector<char>(count, 5));
+    }
+  }
+}
+
+namespace {
+
 /// An element of any size.
 template <int Bytes, int Align>
 struct alignas(Align) blob {

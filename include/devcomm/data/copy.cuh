@@ -78,6 +78,11 @@ struct split_range {
       return {head, units, count - head - units * per_unit};
     }
   }
+  /// Elements before and after the units, which have `per_unit` elements each; and where number `i` of them lies.
+  DEVCOMM_DEVICE uint64_t beside() const { return head + tail; }
+  DEVCOMM_DEVICE uint64_t place_beside(uint64_t i, uint64_t per_unit) const {
+    return i < head ? i : i + units * per_unit;
+  }
 };
 
 /// Whether a whole number of `T` fills 16 bytes.
@@ -157,12 +162,12 @@ struct copied_range {
     constexpr uint64_t per_unit = unit<T, Bytes>::size;
     constexpr int unroll = 4;
     const auto range = split_range::of<Bytes>(source, count);
-    for (uint64_t i = rank; i < range.head; i += threads) move<0, 1>(i, 0);
+    DEVCOMM_UNROLL_BY(1)
+    for (uint64_t i = rank; i < range.beside(); i += threads) move<0, 1>(range.place_beside(i, per_unit), 0);
     uint64_t u = rank;
     for (; u + (unroll - 1) * threads < range.units; u += unroll * threads)
       move<Bytes, unroll>(range.head + u * per_unit, threads * per_unit);
     for (; u < range.units; u += threads) move<Bytes, 1>(range.head + u * per_unit, 0);
-    for (uint64_t i = count - range.tail + rank; i < count; i += threads) move<0, 1>(i, 0);
   }
 
   /// Of a source that has another alignment than all destinations: whole units there are put together from two here.
@@ -170,19 +175,19 @@ struct copied_range {
   DEVCOMM_DEVICE void run_shifted() const {
     constexpr uint64_t per_unit = unit<T, 16>::size;
     constexpr int unroll = 2;
-    const auto range = split_range::of<16>(destinations(0), count);
-    const uint64_t units = range.units > 2 ? range.units - 2 : 0;
-    const uint64_t first = units != 0 ? range.head + per_unit : count;
+    split_range range = split_range::of<16>(destinations(0), count);
+    const uint64_t outer = range.units < 2 ? range.units : 2;
+    range.units -= outer;
+    if (outer == 2) range.head += per_unit;
+    range.tail = count - range.head - range.units * per_unit;
     DEVCOMM_UNROLL_BY(1)
-    for (uint64_t i = rank; i < first; i += threads) move<0, 1>(i, 0);
+    for (uint64_t i = rank; i < range.beside(); i += threads) move<0, 1>(range.place_beside(i, per_unit), 0);
     uint64_t u = rank;
     DEVCOMM_UNROLL_BY(1)
-    for (; u + (unroll - 1) * threads < units; u += unroll * threads)
-      move_shifted<unroll>(first + u * per_unit, threads * per_unit);
+    for (; u + (unroll - 1) * threads < range.units; u += unroll * threads)
+      move_shifted<unroll>(range.head + u * per_unit, threads * per_unit);
     DEVCOMM_UNROLL_BY(1)
-    for (; u < units; u += threads) move_shifted<1>(first + u * per_unit, 0);
-    DEVCOMM_UNROLL_BY(1)
-    for (uint64_t i = first + units * per_unit + rank; i < count; i += threads) move<0, 1>(i, 0);
+    for (; u < range.units; u += threads) move_shifted<1>(range.head + u * per_unit, 0);
   }
 
  private:

@@ -80,18 +80,17 @@ struct reduced_range {
   template <int Bytes>
   DEVCOMM_DEVICE void run() const {
     constexpr uint64_t per_unit = unit<T, Bytes>::size;
-    constexpr int unroll = 4;
+    // Registers of the loop: 8 loads under way, and the totals, of which elements of one byte have many.
+    constexpr int unroll = sizeof(T) == 1 ? 2 : 4;
     const auto range = split_range::of<Bytes>(sources(0), count);
     DEVCOMM_UNROLL_BY(1)
-    for (uint64_t i = rank; i < range.head; i += threads) move<0, 1, 4>(i, 0);
+    for (uint64_t i = rank; i < range.beside(); i += threads) move<0, 1, 4>(range.place_beside(i, per_unit), 0);
     uint64_t u = rank;
     DEVCOMM_UNROLL_BY(1)
     for (; u + (unroll - 1) * threads < range.units; u += unroll * threads)
-      move<Bytes, unroll, 2>(range.head + u * per_unit, threads * per_unit);
+      move<Bytes, unroll, 8 / unroll>(range.head + u * per_unit, threads * per_unit);
     DEVCOMM_UNROLL_BY(1)
     for (; u < range.units; u += threads) move<Bytes, 1, 8>(range.head + u * per_unit, 0);
-    DEVCOMM_UNROLL_BY(1)
-    for (uint64_t i = count - range.tail + rank; i < count; i += threads) move<0, 1, 4>(i, 0);
   }
 };
 
