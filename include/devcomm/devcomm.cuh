@@ -26,6 +26,7 @@
 #include <devcomm/collective/all_to_all_v.cuh>
 #include <devcomm/collective/barrier_session.cuh>
 #include <devcomm/collective/broadcast.cuh>
+#include <devcomm/collective/chunks.cuh>
 #include <devcomm/collective/copy_engines.cuh>
 #include <devcomm/collective/exchange.cuh>
 #include <devcomm/collective/multimem.cuh>

@@ -357,6 +357,37 @@ struct turned_over_in_windows : turned_over<T, collective::to_window<T>> {
   }
 };
 
+/// What a group of a kernel in chunks has.
+struct chunk_part {
+  static constexpr unsigned warps = threads / 32 / groups_of_block;
+  unsigned part = threadIdx.x / 32 / warps;
+  unsigned index = blockIdx.x * groups_of_block + part;
+  unsigned groups = gridDim.x * groups_of_block;
+  warp_span group{part * warps, warps, 1 + part};
+
+  [[nodiscard]] __device__ collective::slice share_of(std::uint64_t packs) const {
+    return collective::shard_of_length(packs, collective::packs_per_block(packs, groups), static_cast<int>(index));
+  }
+  [[nodiscard]] __device__ collective::chunk_scratch scratch(const resources& at, std::uint32_t granularity = 1) const {
+    return collective::chunk_scratch::of_group(
+        at.comm, at.chunks, at.chunks.packs_for(groups, at.comm.lsa_size, granularity), index, granularity);
+  }
+};
+
+struct chunked_scatter {
+  static constexpr form is = form::reduce_scatter;
+  static constexpr const char* name = "reduce-scatter in chunks";
+  static constexpr bool can_be_in_place = true;
+  template <class T>
+  __device__ static void run(const resources& at, const vectors<T>& v) {
+    const chunk_part own;
+    lsa::barrier_session barrier{own.group, at.comm, own.index};
+    collective::reduce_scatter_chunked<T>(barrier, own.scratch(at), own.share_of(collective::packs_of<T>(v.length())),
+                                          collective::from_shards<T>{v.input.local(), v.count, v.length()},
+                                          collective::to_memory<T>{v.output.local(), v.own_length()}, v.op);
+  }
+};
+
 /// Through chunks of few packs, by two groups of a block; results into a window or through the chunks as well.
 template <bool IntoWindow, bool InRows = false>
 struct chunked {
@@ -367,18 +398,11 @@ struct chunked {
   __device__ static void run(const resources& at, const vectors<T>& v) {
     using to_own = collective::to_memory<T>;
     using to_all = collective::to_window<T>;
-    const unsigned warps = threads / 32 / groups_of_block;
-    const unsigned part = threadIdx.x / 32 / warps;
-    const unsigned index = blockIdx.x * groups_of_block + part;
-    const std::uint64_t packs = collective::packs_of<T>(v.count);
-    const unsigned groups = gridDim.x * groups_of_block;
-    const auto share =
-        collective::shard_of_length(packs, collective::packs_per_block(packs, groups), static_cast<int>(index));
-    constexpr std::uint32_t granularity = InRows ? turned_over<T, to_own>::granularity : 1;
-    const auto chunks = collective::chunk_scratch::of_group(
-        at.comm, at.chunks, at.chunks.packs_for(groups, at.comm.lsa_size, granularity), index, granularity);
-    const warp_span group(part * warps, warps, 1 + part);
-    lsa::barrier_session barrier{group, at.comm, index};
+    const chunk_part own;
+    const auto share = own.share_of(collective::packs_of<T>(v.count));
+    const auto chunks = own.scratch(at, InRows ? turned_over<T, to_own>::granularity : 1);
+    const warp_span& group = own.group;
+    lsa::barrier_session barrier{group, at.comm, own.index};
     const auto reduce = [&](const auto& consume) {
       collective::all_reduce_two_shot_chunked<T>(barrier, chunks, share,
                                                  collective::from_memory<T>{v.input.local(), v.count}, consume, v.op);
@@ -605,6 +629,8 @@ TEST_CASE("collectives of every kind follow one another, with every type, operat
       all.add_some<chunked<true>, __half>();
       all.add_some<chunked<false, true>, std::uint16_t>();
       all.add_some<chunked<true, true>, float>();
+      all.add_some<chunked_scatter, __half>();
+      all.add_some<chunked_scatter, double>();
       all.replay(comm.size() == 3 ? 3 : 1);
     });
   }

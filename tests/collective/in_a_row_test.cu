@@ -32,6 +32,7 @@ enum class kind {
   two_shot,
   chunked,
   reduce_scatter,
+  scatter_in_chunks,
   all_gather,
   broadcast,
   exchange,
@@ -39,9 +40,9 @@ enum class kind {
   all_to_all,
   all_to_all_v
 };
-constexpr kind kinds[] = {kind::one_shot,   kind::two_shot,    kind::chunked,  kind::reduce_scatter,
-                          kind::all_gather, kind::broadcast,   kind::exchange, kind::exchange_with_ends,
-                          kind::all_to_all, kind::all_to_all_v};
+constexpr kind kinds[] = {kind::one_shot,           kind::two_shot,   kind::chunked,     kind::reduce_scatter,
+                          kind::scatter_in_chunks,  kind::all_gather, kind::broadcast,   kind::exchange,
+                          kind::exchange_with_ends, kind::all_to_all, kind::all_to_all_v};
 constexpr std::uint64_t count = 1021;
 constexpr int max_ranks = 8;
 
@@ -82,6 +83,15 @@ __global__ void run(device_comm comm, vectors v, kind what, int root) {
     case kind::reduce_scatter:
       collective::reduce_scatter_zero_copy(barrier, v.input, v.output.local(), count, sum{});
       break;
+    case kind::scatter_in_chunks: {
+      const std::uint64_t shard = collective::shard_length(count, ranks.size);
+      const std::uint64_t own = collective::shard_of(count, ranks.size, ranks.rank).size();
+      collective::reduce_scatter_chunked<float>(
+          barrier, collective::chunk_scratch::of_group(comm, v.chunks, v.chunks.packs_for(1, ranks.size), 0),
+          {0, collective::packs_of<float>(shard)}, collective::from_shards<float>{v.input.local(), count, shard},
+          collective::to_memory<float>{v.output.local(), own}, sum{});
+      break;
+    }
     case kind::all_gather: {
       const auto shard = collective::shard_of(count, ranks.size, ranks.rank);
       collective::all_gather_zero_copy(barrier, static_cast<const float*>(v.input.local()) + shard.begin, v.output,
@@ -139,7 +149,8 @@ __global__ void consume(device_comm comm, vectors v, kind what, int root, int ca
   };
   const std::uint64_t length = shard_for_each(ranks.size);
   switch (what) {
-    case kind::reduce_scatter: take_sums(collective::shard_of(count, ranks.size, ranks.rank)); break;
+    case kind::reduce_scatter:
+    case kind::scatter_in_chunks: take_sums(collective::shard_of(count, ranks.size, ranks.rank)); break;
     case kind::all_gather:
       for (int from = 0; from < ranks.size; ++from) {
         const auto shard = collective::shard_of(count, ranks.size, from);

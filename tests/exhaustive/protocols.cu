@@ -311,8 +311,10 @@ scenario zero_copy(int ranks) {
           }};
 }
 
+enum class chunked_kind : std::uint8_t { all_reduce, to_windows, reduce_scatter };
+
 __global__ void reduce_chunked(device_comm comm, collective::chunk_buffers buffers, sym_ptr<std::uint32_t> board,
-                               int rounds, bool into_window, std::uint32_t* result) {
+                               int rounds, chunked_kind kind, std::uint32_t* result) {
   const auto ranks = static_cast<std::uint32_t>(comm.size);
   const std::uint32_t packs = ranks * static_cast<std::uint32_t>(rounds);
   const std::uint32_t count = 4u * packs;
@@ -325,7 +327,17 @@ __global__ void reduce_chunked(device_comm comm, collective::chunk_buffers buffe
     return value;
   };
   lsa::barrier_session barrier{thread{}, comm, 0};
-  if (into_window) {
+  std::uint64_t begin = 0;  // of the results
+  std::uint64_t end = count;
+  if (kind == chunked_kind::reduce_scatter) {
+    const auto length = static_cast<std::uint64_t>(rounds);
+    begin = 4 * length * static_cast<std::uint64_t>(comm.rank);
+    end = begin + 4 * length;
+    collective::reduce_scatter_chunked<std::uint32_t>(
+        barrier, scratch, {0, length},
+        [&](int rank, std::uint64_t i) { return produce(static_cast<std::uint64_t>(rank) * length + i); },
+        collective::to_memory<std::uint32_t>{board.local() + begin, 4 * length}, sum{});
+  } else if (kind == chunked_kind::to_windows) {
     collective::all_reduce_two_shot_chunked<std::uint32_t>(barrier, scratch, {0, packs}, produce,
                                                            collective::to_window<std::uint32_t>{board, count}, sum{});
   } else {
@@ -333,16 +345,17 @@ __global__ void reduce_chunked(device_comm comm, collective::chunk_buffers buffe
         barrier, scratch, {0, packs}, produce, collective::to_memory<std::uint32_t>{board.local(), count}, sum{});
   }
   std::uint32_t wrong = 0;
-  for (std::uint32_t i = 0; i < count; ++i)
+  for (auto i = static_cast<std::uint32_t>(begin); i < end; ++i)
     wrong += board.local()[i] != 10 * i * ranks + ranks * (ranks - 1) / 2 ? 1u : 0u;
   result[0] += 1 + 100 * wrong;
 }
 
 /// Chunks of a pack. Round 2 writes where round 0 was read, and a second launch where the first has read.
-scenario chunked(const char* bound, int rounds, int launches, bool into_window) {
+scenario chunked(const char* bound, int rounds, int launches, chunked_kind kind) {
   constexpr int ranks = 2;
   auto buffers = std::make_shared<collective::chunk_buffers>();
-  return {into_window ? "all-reduce in chunks, to windows" : "all-reduce in chunks",
+  const char* const names[] = {"all-reduce in chunks", "all-reduce in chunks, to windows", "reduce-scatter in chunks"};
+  return {names[static_cast<int>(kind)],
           ranks,
           bound,
           false,
@@ -354,7 +367,7 @@ scenario chunked(const char* bound, int rounds, int launches, bool into_window) 
             b.on_each_rank([&](int rank) {
               b.result(rank)[0] = 0;
               for (int launch = 0; launch < launches; ++launch)
-                devcomm::launch(reduce_chunked, {}, b.comm(rank), *buffers, b.board(rank), rounds, into_window,
+                devcomm::launch(reduce_chunked, {}, b.comm(rank), *buffers, b.board(rank), rounds, kind,
                                 b.result(rank));
             });
             b.finish();
@@ -934,10 +947,12 @@ int main(int argc, char** argv) {
       tiles("product, operand gathered", "4 tiles", 4, 1, true),
       zero_copy(2),
       zero_copy(3),
-      chunked("1 round, 2 launches", 1, 2, false),
-      chunked("1 round, 2 launches", 1, 2, true),
-      chunked("3 rounds", 3, 1, false),
-      chunked("3 rounds", 3, 1, true),
+      chunked("1 round, 2 launches", 1, 2, chunked_kind::all_reduce),
+      chunked("1 round, 2 launches", 1, 2, chunked_kind::to_windows),
+      chunked("1 round, 2 launches", 1, 2, chunked_kind::reduce_scatter),
+      chunked("3 rounds", 3, 1, chunked_kind::all_reduce),
+      chunked("3 rounds", 3, 1, chunked_kind::to_windows),
+      chunked("3 rounds", 3, 1, chunked_kind::reduce_scatter),
       packets<lsa::ll_handle>("reduce-scatter, LL", 3, "3 rounds of a pack", 2, 1,
                               run<lsa::ll_session, thread, lsa::ll_handle>, algorithm::reduce_scatter, 3u),
       packets<lsa::ll_handle>("all-gather, LL", 3, "3 rounds of a pack", 2, 1,

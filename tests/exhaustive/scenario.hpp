@@ -25,13 +25,15 @@ struct scenario {
 };
 
 /// Explores those whose name has the first argument in it, or all; the second is the most executions of each. The
-/// status of the program: whether all are complete and none fails.
+/// status of the program: whether there are any, all are complete and none fails.
 inline int explore_all(const std::vector<scenario>& all, int argc, char** argv) {
   int failed = 0;
+  int explored = 0;
   std::printf(
       "| protocol | ranks | bound | executions | of them redundant | steps | seconds | |\n|---|---|---|---|---|---|---|---|\n");
   for (const scenario& s : all) {
     if (argc > 1 && std::string(s.name).find(argv[1]) == std::string::npos) continue;
+    ++explored;
     const auto start = std::chrono::steady_clock::now();
     const auto result = explore(s.ranks, {.executions = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1000000},
                                 s.check_launch, s.needs, s.body);
@@ -46,7 +48,8 @@ inline int explore_all(const std::vector<scenario>& all, int argc, char** argv) 
     std::fflush(stdout);
     if (!result.complete || depends_on_speed) ++failed;
   }
-  return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+  if (explored == 0) std::printf("No test cases matched '%s'\n", argc > 1 ? argv[1] : "");
+  return failed == 0 && explored != 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 }  // namespace exhaustive

@@ -97,6 +97,7 @@ extern "C" __global__ void collectives(device_comm comm, lsa::ll_handle mailboxe
   const chunk_scratch scratch = chunk_scratch::of_group(comm, chunks, chunks.packs_for(gridDim.x, comm.lsa_size), blockIdx.x);
   all_reduce_two_shot_chunked<float>(barrier, scratch, packs, source, result, sum{});
   all_reduce_two_shot_chunked<float>(barrier, scratch, packs, source, to_window<float>{data, count}, sum{});
+  reduce_scatter_chunked<float>(barrier, scratch, packs, from_shards<float>{own, count, count}, result, sum{});
   reduce_scatter_zero_copy<float>(barrier, data, own, count, sum{});
   all_gather_zero_copy<float>(barrier, own, data, count);
   broadcast_zero_copy<float>(barrier, 0, own, data, count);

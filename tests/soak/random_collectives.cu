@@ -180,12 +180,21 @@ __global__ void __launch_bounds__(max_threads) between_windows(resources at, cal
 }
 __global__ void __launch_bounds__(max_threads) in_chunks(resources at, call now) {
   lsa::barrier_session barrier{block{}, at.comm, blockIdx.x};
-  const std::uint64_t packs = collective::packs_of<float>(now.count);
-  const auto share =
-      collective::shard_of_length(packs, collective::packs_per_block(packs, gridDim.x), static_cast<int>(blockIdx.x));
+  const auto share = [](std::uint64_t elements) {
+    const std::uint64_t packs = collective::packs_of<float>(elements);
+    return collective::shard_of_length(packs, collective::packs_per_block(packs, gridDim.x),
+                                       static_cast<int>(blockIdx.x));
+  };
   const auto chunks = collective::chunk_scratch::of_group(at.comm, at.chunks,
                                                           at.chunks.packs_for(gridDim.x, at.comm.lsa_size), blockIdx.x);
-  collective::all_reduce_two_shot_chunked<float>(barrier, chunks, share,
+  if (now.what == operation::reduce_scatter) {
+    const std::uint64_t shard = collective::shard_length(now.count, at.comm.lsa_size);
+    const std::uint64_t own = collective::shard_of(now.count, at.comm.lsa_size, at.comm.lsa_rank()).size();
+    return collective::reduce_scatter_chunked<float>(
+        barrier, chunks, share(shard), collective::from_shards<float>{now.input.local(), now.count, shard},
+        collective::to_memory<float>{now.output.local(), own}, sum{});
+  }
+  collective::all_reduce_two_shot_chunked<float>(barrier, chunks, share(now.count),
                                                  collective::from_memory<float>{now.input.local(), now.count},
                                                  collective::to_memory<float>{now.output.local(), now.count}, sum{});
 }
@@ -212,6 +221,7 @@ std::vector<way> ways_of(bool with_lines) {
       {"all-gather between windows", operation::all_gather, between_windows, false},
       {"broadcast between windows", operation::broadcast, between_windows, false},
       {"all-reduce in chunks", operation::all_reduce, in_chunks, true},
+      {"reduce-scatter in chunks", operation::reduce_scatter, in_chunks, false},
   };
   if (with_lines) {
     all.push_back({"two-shot all-reduce over LL128", operation::all_reduce, over_ll128<two_shot>, true});

@@ -1,8 +1,10 @@
 /// \file reduce_scatter.cuh
-/// Reduce-scatter: through packets, one trip over the links; or straight from the peers' inputs, between two barriers.
+/// Reduce-scatter: through packets, one trip over the links; straight from the peers' inputs, between two barriers; or
+/// in chunks, which chunks.cuh has the protocol of.
 #pragma once
 
 #include <devcomm/assert.hpp>
+#include <devcomm/collective/chunks.cuh>
 #include <devcomm/collective/detail/packs.cuh>
 #include <devcomm/collective/vectors.cuh>
 #include <devcomm/data/reduce_copy.cuh>
@@ -108,6 +110,33 @@ DEVCOMM_DEVICE void reduce_scatter_zero_copy(lsa::barrier_session<Group>& barrie
       barrier.group(), ranks.size, [&](int rank) { return static_cast<const T*>(input.lsa(rank)) + mine.begin; }, 1,
       [&](int) { return output + (mine.begin - shard.begin); }, mine.size(), op);
   barrier.sync(memory_order::acq_rel);  // inputs are read
+}
+
+/// Every rank stores each peer's shard into scratch memory of that peer, chunk by chunk, and reduces what has come:
+/// stores in place of the loads of `reduce_scatter_zero_copy`, which links take better, and no window. `n` rounds of
+/// chunks take `n + 1` barriers.
+///
+/// `produce(rank, i)`, `consume(i, pack)`, the slice `packs` of each shard and the order of reduction are those of
+/// `reduce_scatter`, for any type; groups and scratch those of `all_reduce_two_shot_chunked`, whose buffer of results
+/// is not used.
+///
+///     collective::reduce_scatter_chunked<float>(barrier, scratch, packs,
+///                                               collective::from_shards<float>{input, count, shard},
+///                                               collective::to_memory<float>{output, own_count}, sum{});
+///
+/// *Collective* over the barrier's group, on every rank of the LSA team, with the same `packs` and scratch; failures
+/// are those of `all_reduce_two_shot_chunked`.
+template <class T, class Group, class Produce, class Consume, class Operator>
+DEVCOMM_DEVICE DEVCOMM_FORCEINLINE void reduce_scatter_chunked(lsa::barrier_session<Group>& barrier,
+                                                               const chunk_scratch& scratch, slice packs,
+                                                               const Produce& produce, const Consume& consume,
+                                                               Operator op) {
+  static_assert(detail::takes_packs_only<Consume, T>,
+                "only all_reduce_two_shot_chunked calls map and complete of a consumer");
+  if (!detail::has_whole_rows(scratch, barrier.members())) return;
+  const trace_span traced = barrier.trace_call(collective_call::reduce_scatter_chunked, packs.size());
+  detail::with_ranks(barrier.members().size, detail::chunked_reduction<false, T, Group, Produce, Consume, Operator>{
+                                                 barrier, barrier.members(), scratch, packs, produce, consume, op});
 }
 
 }  // namespace devcomm::collective

@@ -36,7 +36,8 @@ namespace devcomm {
   X(all_reduce_ring)                  \
   X(all_reduce_tree)                  \
   X(all_reduce_hierarchical_one_shot) \
-  X(all_to_all_one_shot)
+  X(all_to_all_one_shot)              \
+  X(reduce_scatter_chunked)
 
 /// Which collective is called. A new one is added to the list above; its span, its contract and its name come with it.
 enum class collective_call : uint8_t {
