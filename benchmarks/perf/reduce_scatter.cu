@@ -1,3 +1,4 @@
+#include "perf/chunked_algorithm.cuh"
 #include "perf/multimem_collectives.hpp"
 #include "perf/nccl_algorithms.hpp"
 #include "perf/packets_or_windows.cuh"
@@ -32,6 +33,37 @@ struct scatter_direct {
   }
 };
 
+template <class T>
+__global__ void __launch_bounds__(max_threads, 1)
+    scatter_through_chunks(device_comm comm, collective::chunk_buffers buffers, std::uint32_t chunk_packs,
+                           const T* input, T* output, std::uint64_t shard, std::uint64_t group_packs, unsigned groups) {
+  allow_dependent_launch();
+  wait_for_prior_launch();
+  const chunk_group part(groups);
+  lsa::barrier_session barrier{part.group, comm, part.index};
+  collective::reduce_scatter_chunked<T>(
+      barrier, collective::chunk_scratch::of_group(comm, buffers, chunk_packs, part.index),
+      collective::shard_of_length(collective::packs_of<T>(shard), group_packs, static_cast<int>(part.index)),
+      collective::from_shards<T>{input, shard * static_cast<std::uint64_t>(comm.lsa_size), shard},
+      collective::to_memory<T>{output, shard}, sum{});
+}
+
+class scatter_in_chunks final : public chunked_algorithm {
+ public:
+  using chunked_algorithm::chunked_algorithm;
+
+  [[nodiscard]] std::string name() const override { return "chunked"; }
+  [[nodiscard]] std::string why_not(const work&) const override { return ""; }
+  void start(const work& what) override {
+    with_type(what.type, [&]<class T>(T) {
+      launch(scatter_through_chunks<T>, shape_of(what), device_comm_->get(), buffers_, chunk_packs(what.shape),
+             static_cast<const T*>(what.input), static_cast<T*>(what.output), what.shard(),
+             collective::packs_per_block(collective::packs_of<T>(what.shard()), groups_of(what.shape)),
+             groups_of_block(what.shape));
+    });
+  }
+};
+
 class reduce_scatter final : public packets_or_windows<scatter_packets, scatter_direct> {
  public:
   [[nodiscard]] std::string name() const override { return "reduce_scatter"; }
@@ -43,6 +75,7 @@ class reduce_scatter final : public packets_or_windows<scatter_packets, scatter_
   }
   [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
     algorithms made = packets_or_windows::make_algorithms(context);
+    made.push_back(std::make_unique<scatter_in_chunks>(context));
     add_multimem_reduce_scatters(context, made);
     return made;
   }
