@@ -32,6 +32,7 @@ fused_rms_norm -b 1K -e 16M -f 16 --algo auto
 exchange -b 1K -e 64M -f 16 --algo auto
 all_to_all -b 1K -e 64M -f 16 --algo auto
 all_to_all_v -b 64K -e 64M -f 16 --algo zero_copy_simple
+reduce_scatter -b 1M -e 256M -f 16 --algo all
 gin_signal -b 8 -e 8 --algo all
 gin_put -b 8 -e 8 --algo all
 EOF
@@ -51,9 +52,9 @@ for build in ("old", "new"):
         times[(f"barrier by {group}, {order}, blocks:", int(blocks))][build].append(float(us))
 print(f"{'':48} {'old, us (least to most)':>32} {'new, us (least to most)':>32} {'difference':>10}")
 for (what, size), us in times.items():
-    if not us["old"] or not us["new"]:  # the other build does not know it, or chose another algorithm
-        continue
-    cells = [f"{statistics.median(us[b]):.3f} ({min(us[b]):.3f} to {max(us[b]):.3f})" for b in ("old", "new")]
-    change = statistics.median(us["new"]) / statistics.median(us["old"]) - 1
-    print(f"{what + ' ' + str(size):48} {cells[0]:>32} {cells[1]:>32} {change:>+10.2%}")
+    # A build has no times where it does not know an algorithm, or chose another.
+    cells = [f"{statistics.median(us[b]):.3f} ({min(us[b]):.3f} to {max(us[b]):.3f})" if us[b] else "-" for b in us]
+    both = us["old"] and us["new"]
+    change = f"{statistics.median(us['new']) / statistics.median(us['old']) - 1:+.2%}" if both else ""
+    print(f"{what + ' ' + str(size):48} {cells[0]:>32} {cells[1]:>32} {change:>10}")
 EOF
