@@ -5,13 +5,13 @@
 #   scripts/gpu_results.sh --bin DIR          takes programs built before (bin/ of a build folder)
 #   scripts/gpu_results.sh --out DIR          where the logs go; by default benchmarks/results/COUNTxGPU
 #   scripts/gpu_results.sh --only examples    one part: examples, tests, faults, watchdog, trace, benchmarks, all_reduce,
-#                                             lateness, fused_rms_norm, gemm, moe, collectives, moves, channels, gin, multimem_software, litmus, soak, sanitizer or python
+#                                             lateness, fused_rms_norm, gemm, moe, collectives, moves, channels, sharing, gin, multimem_software, litmus, soak, sanitizer or python
 #   scripts/gpu_results.sh --only multimem    by NVLink multicast, only when it is asked for: it makes multicast objects. Refuses
 #                                             where NCCL_NVLS_ENABLE or DEVCOMM_NVLS_ENABLE is 0 or unreadable, or the
 #                                             GPUs have none
 #
-# Each log starts with date, machine and commit, and names every command before its output. The exit status
-# is non-zero when a command failed. DEVCOMM_SANITIZER_TOOLS names tools of compute-sanitizer, all three unless given.
+# Each log starts with date, machine and commit, and names every command before its output; goals.md holds the rows of
+# all parts so far against benchmarks/goals.txt. The exit status is non-zero when a command failed. DEVCOMM_SANITIZER_TOOLS names tools of compute-sanitizer, all three unless given.
 # DEVCOMM_RUNS is the number of runs that make the 18,000 replays of part lateness, 200 unless given.
 # DEVCOMM_NCCL_LIBRARY names NCCL's library for comparisons; without it the one that the loader finds is taken.
 # Plots need matplotlib; without it they are left out. Part python needs PyTorch, and builds the package; without a network,
@@ -22,14 +22,14 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 . scripts/lib/setup.sh
 
 # All but multimem, which runs only when it is named.
-every_part=(examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm gemm moe collectives moves channels gin multimem_software litmus soak sanitizer python)
+every_part=(examples tests faults watchdog trace benchmarks all_reduce lateness fused_rms_norm gemm moe collectives moves channels sharing gin multimem_software litmus soak sanitizer python)
 bin='' out='' parts=("${every_part[@]}")
 while [ $# -gt 0 ]; do
   case $1 in
     --bin) bin=${2:?--bin needs a folder} && shift 2 ;;
     --out) out=${2:?--out needs a folder} && shift 2 ;;
     --only) parts=("${2:?--only needs a part}") && shift 2 ;;
-    -h | --help) sed -n '2,20s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    -h | --help) sed -n '2,21s/^# \{0,1\}//p' "$0" && exit 0 ;;
     *) fail "unknown argument '$1'; see --help" ;;
   esac
 done
@@ -413,21 +413,44 @@ part_moves() {
       run "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 64K -e 64M -f 32 --algo auto --place out --compare nccl --late 0,50
       run "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 64K -e 64M -f 32 --algo auto --place out --compare nccl --jitter 20
     done
-    for operation in all_to_all_v send_receive ping_pong; do
-      run "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 1K -e 64M -f 16 --algo all --place out --compare nccl
+    for operation in exchange all_to_all; do
+      run "$bin/devcomm-perf_gpu" "$operation" -n "$n" -b 64K -e 256M -f 4 --place out \
+        --algo copies_to_window,copies_from_window,copies_in_turn_to_window --json "$out/${operation}_h200x$n.jsonl"
     done
+    run "$bin/devcomm-perf_gpu" exchange -n "$n" -b 64M -e 64M --algo auto --max-blocks 16 --place out \
+      --json "$out/exchange_h200x$n.jsonl"
+    rows=$out/messages_h200x$n.jsonl
+    rm -f "$rows"
+    run "$bin/devcomm-perf_gpu" all_to_all_v -n "$n" -b 1K -e 64M -f 16 --algo all --place out --compare nccl --json "$rows"
+    run "$bin/devcomm-perf_gpu" send_receive -n "$n" -b 1K -e 256M -f 4 --algo auto --place out --compare nccl --json "$rows"
+    run "$bin/devcomm-perf_gpu" ping_pong -n "$n" -b 8 -e 1M -f 2 --algo all --place out --compare nccl --json "$rows"
   done
+}
+
+# Code without a link: one rank alone, and two that share the GPU.
+part_sharing() {
+  [ "$gpus" = 1 ] || return 0
+  start_log sharing "Small messages of one rank alone, and of two that share a GPU"
+  local operation rows=$out/sharing.jsonl
+  rm -f "$rows"
+  run "$bin/devcomm-perf_gpu" all_reduce -n 1 -b 1K -e 256K -f 4 --algo auto --place out --json "$rows"
+  for operation in all_reduce exchange all_to_all; do
+    run DEVCOMM_RANKS=2 "$bin/devcomm-perf_gpu" "$operation" -b 1K -e 256K -f 4 --algo auto --place out --json "$rows"
+  done
+  run DEVCOMM_RANKS=2 "$bin/devcomm-perf_gpu" ping_pong -b 8 -e 2K -f 16 --algo all --place out --json "$rows"
 }
 
 part_channels() {
   start_log channels "All-reduces through FIFOs: ring and tree, every protocol"
-  local n shape
+  local n shape rows
   for n in "${rank_counts[@]}"; do
     [ "$n" -ge 2 ] || continue
+    rows=$out/all_reduce_channels_h200x$n.jsonl
+    rm -f "$rows"
     for shape in "1 64" "32 256" "64 512" "132 512"; do
       # shellcheck disable=SC2086
       run "$bin/devcomm-perf_gpu" all_reduce -n "$n" -b 1K -e 1G -f 16 --place out --blocks ${shape% *} --threads ${shape#* } \
-        --algo ring_simple,ring_to_window_simple,ring_ll,ring_ll128,tree_simple,tree_ll,tree_ll128
+        --algo ring_simple,ring_to_window_simple,ring_ll,ring_ll128,tree_simple,tree_ll,tree_ll128 --json "$rows"
     done
   done
 }
@@ -616,6 +639,7 @@ for part in "${parts[@]}"; do
     collectives) part_collectives ;;
     moves) part_moves ;;
     channels) part_channels ;;
+    sharing) part_sharing ;;
     gin) part_gin ;;
     multimem) part_multimem ;;
     multimem_software) part_multimem_software ;;
@@ -625,6 +649,9 @@ for part in "${parts[@]}"; do
     python) part_python ;;
   esac
 done
+if grep -q "^$(basename "$out") " benchmarks/goals.txt; then
+  scripts/goals.py "$out" >"$out/goals.md" && say "goals: $out/goals.md" || failed=1
+fi
 # No paths of this machine (scripts/checks/words.py).
 find "$out" -name '*.log' -exec sed -i -E "s#$PWD/##g; s#(/tmp|/root|/home)/[^ :,)]*/##g" {} +
 if [ "$failed" = 0 ]; then say "all commands succeeded"; else say "some commands failed, see the logs"; fi
