@@ -21,7 +21,7 @@ class Goal:
     def __init__(self, match):
         self.machine, self.operation, ranks, self.how, blocks, self.algorithm, size, unit, before, goal = match.groups()
         self.ranks = int(ranks)
-        self.most_blocks = int(blocks) if blocks else None
+        self.max_blocks = int(blocks) if blocks else None
         self.size = f"{size} {unit}iB" if unit else f"{size} B"
         self.bytes = int(size) << SHIFTS[unit]
         self.before = before
@@ -34,7 +34,7 @@ class Goal:
 
     def is_met_by(self, row):
         names = (row["algo"], f"{row['algo']}_{row['protocol']}")
-        return (row["impl"] == "devcomm" and (self.most_blocks is None or row["blocks"] <= self.most_blocks) and
+        return (row["impl"] == "devcomm" and (self.max_blocks is None or row["blocks"] <= self.max_blocks) and
                 (self.algorithm in ("auto", "best") or self.algorithm in names))
 
 
@@ -83,7 +83,7 @@ def main():
         rows = read_rows(folder)
         heading = None
         for goal in mine:
-            blocks = f", at most {goal.most_blocks} blocks" if goal.most_blocks else ""
+            blocks = f", at most {goal.max_blocks} blocks" if goal.max_blocks else ""
             of_goal = f"{goal.operation}, {goal.ranks} ranks, {goal.how}{blocks}, {goal.algorithm}"
             if of_goal != heading:
                 heading = of_goal

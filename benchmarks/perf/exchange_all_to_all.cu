@@ -36,17 +36,21 @@ struct exchange_packets {
   }
 };
 
-struct exchange_direct {
-  static constexpr const char* name = "zero_copy";
+template <collective::copy_buffers Buffers>
+struct exchange_between_windows {
+  static constexpr bool in_turn = Buffers == collective::copy_buffers::alternating;
+  static constexpr const char* name = in_turn ? "zero_copy_in_turn" : "zero_copy";
   static constexpr shards in_shards = shards::none;
   static constexpr bool only_moves = true;
 
   template <class T, class Barrier>
   __device__ static void run(Barrier& barrier, sym_ptr<T> input, sym_ptr<T> output, std::uint64_t count) {
     const auto with = collective::partners::in_ring(barrier.members().rank, barrier.members().size);
-    collective::exchange_zero_copy<T>(barrier, with, input.local(), output, count);
+    collective::exchange_zero_copy<T>(barrier, with, input.local(), output, count, Buffers);
   }
 };
+using exchange_direct = exchange_between_windows<collective::copy_buffers::reused>;
+using exchange_in_turn = exchange_between_windows<collective::copy_buffers::alternating>;
 
 template <class Session, class T>
 __global__ void __launch_bounds__(max_threads, 1)
@@ -173,6 +177,7 @@ class exchange_with_neighbors final : public packets_lines_or_windows<exchange_p
     made.push_back(std::make_unique<ends_algorithm<packets::lamport, 0, 512>>(context));
     made.push_back(std::make_unique<ends_algorithm<packets::lamport, 256, 512>>(context));
     made.push_back(std::make_unique<ends_algorithm<packets::ll128, 256, 512>>(context));
+    made.push_back(std::make_unique<windows::window_algorithm<exchange_in_turn>>(context));
     add_copy_engines<exchange_copies>(context, made);
     return made;
   }
@@ -211,17 +216,21 @@ struct all_to_all_packets {
   }
 };
 
-struct all_to_all_direct {
-  static constexpr const char* name = "zero_copy";
+template <collective::copy_buffers Buffers>
+struct all_to_all_between_windows {
+  static constexpr bool in_turn = Buffers == collective::copy_buffers::alternating;
+  static constexpr const char* name = in_turn ? "zero_copy_in_turn" : "zero_copy";
   static constexpr shards in_shards = shards::of_both;
   static constexpr bool only_moves = true;
 
   template <class T, class Barrier>
   __device__ static void run(Barrier& barrier, sym_ptr<T> input, sym_ptr<T> output, std::uint64_t count) {
     collective::all_to_all_zero_copy<T>(barrier, input.local(), output,
-                                        count / static_cast<std::uint64_t>(barrier.members().size));
+                                        count / static_cast<std::uint64_t>(barrier.members().size), Buffers);
   }
 };
+using all_to_all_direct = all_to_all_between_windows<collective::copy_buffers::reused>;
+using all_to_all_in_turn = all_to_all_between_windows<collective::copy_buffers::alternating>;
 
 class all_to_all_of_shards final : public packets_lines_or_windows<all_to_all_packets, all_to_all_direct> {
  public:
@@ -233,6 +242,7 @@ class all_to_all_of_shards final : public packets_lines_or_windows<all_to_all_pa
   [[nodiscard]] std::uint64_t granularity(const work& what) const override { return granularity_of_shards(what); }
   [[nodiscard]] algorithms make_algorithms(const rank_context& context) const override {
     algorithms made = packets_lines_or_windows::make_algorithms(context);
+    made.push_back(std::make_unique<windows::window_algorithm<all_to_all_in_turn>>(context));
     add_copy_engines<all_to_all_copies>(context, made);
     return made;
   }

@@ -215,6 +215,56 @@ TEST_CASE("a collective between the kernels that write its input and read its ou
   });
 }
 
+// --- into two outputs in turn ---
+
+namespace {
+
+/// Each rank writes to all that follow it: an exchange, or an all-to-all.
+__global__ void move_in_turn(device_comm comm, sym_ptr<float> input, sym_ptr<float> output, bool to_all) {
+  lsa::barrier_session barrier{block{}, comm, blockIdx.x};
+  const team ranks = comm.lsa();
+  if (to_all) {
+    collective::all_to_all_zero_copy<float>(barrier, input.local(), output, shard_for_each(ranks.size),
+                                            collective::copy_buffers::alternating);
+  } else {
+    collective::exchange_zero_copy<float>(barrier, collective::partners::in_ring(ranks.rank, ranks.size), input.local(),
+                                          output, count, collective::copy_buffers::alternating);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("moves into two outputs in turn are right without a first barrier, however late a rank reads") {
+  test::on_ranks(test::ranks_that_meet(4), [](host::communicator& comm) {
+    constexpr int calls = 8;
+    constexpr unsigned blocks = 2;
+    const auto device_comm = comm.create_device_comm(comm.requirements().lsa_barriers(blocks));
+    const auto input = comm.allocate(count * sizeof(float));
+    const auto even = comm.allocate(count * sizeof(float));
+    const auto odd = comm.allocate(count * sizeof(float));
+    const test::device_array<unsigned> wrong(1);
+    const launch_config config{.grid = 1, .block = threads, .stream = cudaStreamPerThread};
+    comm.barrier();
+    for (int call = 0; call < calls; ++call) {
+      const bool to_all = call / 2 % 2 != 0;
+      const sym_ptr<float> output = (call % 2 == 0 ? even : odd).pointer<float>();
+      const vectors v{input.pointer<float>(), output, {}, {}};
+      const bool late = (call + comm.rank()) % 3 == 0;
+      launch(produce, config, device_comm.get(), v, call, late);
+      launch(move_in_turn, {.grid = blocks, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(),
+             v.input, output, to_all);
+      if (late) launch(produce, config, device_comm.get(), v, call, true);  // of what was sent: only its time counts
+      launch(consume, config, device_comm.get(), v, to_all ? kind::all_to_all : kind::exchange, 0, call, wrong.get());
+    }
+    test::finish("the launches");
+    device_comm.check();
+    test::require(wrong.read()[0] == 0, [&] {
+      return std::to_string(wrong.read()[0]) + " elements wrong on rank " + std::to_string(comm.rank());
+    });
+    comm.barrier();
+  });
+}
+
 // --- in one session ---
 
 namespace {

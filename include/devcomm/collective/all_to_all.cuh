@@ -127,13 +127,13 @@ DEVCOMM_DEVICE void all_to_all(Session& session, slice packs, const Produce& pro
 /// grid and `length`.
 template <class T, class Group>
 DEVCOMM_DEVICE void all_to_all_zero_copy(lsa::barrier_session<Group>& barrier, const T* input, sym_ptr<T> output,
-                                         uint64_t length) {
+                                         uint64_t length, copy_buffers outputs = copy_buffers::reused) {
   const team ranks = barrier.members();
   DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), output.memory),
                  "zero-copy collectives need a barrier of the whole LSA team");
   detail::check_in_window(output, length * static_cast<uint64_t>(ranks.size));
   const trace_span traced = barrier.trace_call(collective_call::all_to_all_zero_copy, length);
-  barrier.sync(lsa::at_launch);
+  if (outputs == copy_buffers::reused) barrier.sync(lsa::at_launch);
   if (barrier.agree() != status::success) return;  // a late peer may still use its memory
   // Each rank starts with another. Every other block starts with what stays here, so that the links are busy from the
   // beginning and local memory is not left to the end.

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <devcomm/collective/exchange.cuh>
+#include <devcomm/collective/vectors.cuh>
 #include <devcomm/device_comm.hpp>
 #include <devcomm/group.cuh>
 #include <devcomm/lsa/signal_session.cuh>
@@ -88,19 +89,6 @@ __global__ void sync_peers(device_comm comm, lsa::signal_handle signals, Peers p
 #if !defined(__CUDACC_RTC__)
 
 namespace devcomm::collective {
-
-/// What the calls of one `copy_engines` do with the buffer that lies in a window.
-enum class copy_buffers {
-  /// Each call may use the same. A call has two rendezvous with the peers, before and after its copies.
-  reused,
-  /// A call does not use the buffer of the call before, and has the same partners: alternate between two buffers. There
-  /// is one rendezvous with the peers. Where outputs lie in a window the copies begin at once, without waiting for the
-  /// receivers: what
-  /// reads the output of a call is on the stream before the next call, and the first outputs are free on all ranks
-  /// before any rank calls. Where inputs lie in a window the call ends without waiting for the readers: what writes an
-  /// input again is on the stream after the next call.
-  alternating
-};
 
 /// A rank's copies between windows by copy engines. The vectors that peers reach lie in a window: either outputs, into
 /// which the senders copy, or inputs, from which the receivers copy; the others are any memory of the device.

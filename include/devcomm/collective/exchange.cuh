@@ -161,8 +161,8 @@ DEVCOMM_DEVICE void exchange(Session& session, partners with, slice packs, const
 /// team. Only outputs are in a window: `input` is private, and is not in the output. All bits are transferred
 /// unchanged.
 ///
-/// *Ordering*: a rank writes once the launches of all have begun, see `lsa::at_launch`; when the call returns the group
-/// sees what it received.
+/// *Ordering*: a rank writes once the launches of all have begun, see `lsa::at_launch`; with
+/// `copy_buffers::alternating` at once, a barrier less. When the call returns the group sees what it received.
 ///
 /// *Blocks*: block `b` synchronizes only with block `b` of the other ranks. Outputs may be written from the launch on
 /// and are complete after it, or the grid is synchronized before and after the call.
@@ -172,7 +172,7 @@ DEVCOMM_DEVICE void exchange(Session& session, partners with, slice packs, const
 /// failure, see `barrier_session`, the output is undefined; a failure at the first barrier leaves outputs unchanged.
 template <class T, class Group>
 DEVCOMM_DEVICE void exchange_zero_copy(lsa::barrier_session<Group>& barrier, partners with, const T* input,
-                                       sym_ptr<T> output, uint64_t count) {
+                                       sym_ptr<T> output, uint64_t count, copy_buffers outputs = copy_buffers::reused) {
   const team ranks = barrier.members();
   const bool can_be = with.can_be_of(ranks.rank, ranks.size);
   DEVCOMM_ASSERT(detail::spans_lsa_team(barrier.members(), output.memory),
@@ -182,7 +182,7 @@ DEVCOMM_DEVICE void exchange_zero_copy(lsa::barrier_session<Group>& barrier, par
                  "an exchange is with members of the LSA team or no_member, and with oneself both ways or none");
   if (!can_be) return;
   const trace_span traced = barrier.trace_call(collective_call::exchange_zero_copy, count);
-  barrier.sync(lsa::at_launch);
+  if (outputs == copy_buffers::reused) barrier.sync(lsa::at_launch);
   if (barrier.agree() != status::success) return;  // a late peer may still use its memory
   if (with.to >= 0) {
     for_each_part_of_block<T>({0, count}, [&](slice part) {

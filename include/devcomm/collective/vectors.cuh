@@ -178,6 +178,18 @@ inline constexpr bool takes_packs_only = !has_map<Consume, T> && !has_complete<C
 
 namespace devcomm::collective {
 
+/// What calls that move data straight between ranks do with the buffer that lies in a window. The same on all ranks.
+enum class copy_buffers : uint8_t {
+  /// Each call may use the same. A call meets the peers twice, before it writes to them and after.
+  reused,
+  /// A call does not use the buffer of the call before, and has the same partners: alternate between two buffers. The
+  /// peers are met once. Where outputs lie in a window a rank writes at once, without waiting for the receivers: what
+  /// reads the output of a call is on the stream before the next call, and the first outputs are free on all ranks
+  /// before any rank calls. Where inputs lie in a window, by `copy_engines`, the call ends without waiting for the
+  /// readers: what writes an input again is on the stream after the next call.
+  alternating
+};
+
 /// Elements of a rank's shard when `ranks` ranks share `count` elements out. Where they do not come out even, the last
 /// shards are shorter, or empty.
 DEVCOMM_HOST_DEVICE constexpr uint64_t shard_length(uint64_t count, int ranks) {
