@@ -178,15 +178,16 @@ inline constexpr bool takes_packs_only = !has_map<Consume, T> && !has_complete<C
 
 namespace devcomm::collective {
 
-/// What calls that move data straight between ranks do with the buffer that lies in a window. The same on all ranks.
+/// How successive calls that copy straight between ranks use the buffer that lies in a window: `exchange_zero_copy`,
+/// `all_to_all_zero_copy` and `copy_engines`. The same on all ranks.
 enum class copy_buffers : uint8_t {
-  /// Each call may use the same. A call meets the peers twice, before it writes to them and after.
+  /// Each call may use the same buffer. Two barriers: before a rank writes to its peers, and after.
   reused,
-  /// A call does not use the buffer of the call before, and has the same partners: alternate between two buffers. The
-  /// peers are met once. Where outputs lie in a window a rank writes at once, without waiting for the receivers: what
+  /// A call does not use the buffer of the call before, and has the same partners: alternate between two buffers. One
+  /// barrier, at the end. Where outputs lie in a window a rank writes at once, without waiting for the receivers: what
   /// reads the output of a call is on the stream before the next call, and the first outputs are free on all ranks
-  /// before any rank calls. Where inputs lie in a window, by `copy_engines`, the call ends without waiting for the
-  /// readers: what writes an input again is on the stream after the next call.
+  /// before any rank calls. Where inputs lie in a window, by `copy_engines`, the barrier is at the beginning instead,
+  /// and nobody waits for the readers: what writes an input again is on the stream after the next call.
   alternating
 };
 
