@@ -11,7 +11,8 @@
 #                                             GPUs have none
 #
 # Each log starts with date, machine and commit, and names every command before its output; goals.md holds the rows of
-# all parts so far against benchmarks/goals.txt. The exit status is non-zero when a command failed. DEVCOMM_SANITIZER_TOOLS names tools of compute-sanitizer, all three unless given.
+# all parts so far against benchmarks/goals.txt. The exit status is non-zero when a command failed.
+# DEVCOMM_SANITIZER_TOOLS names tools of compute-sanitizer, all three unless given.
 # DEVCOMM_RUNS is the number of runs that make the 18,000 replays of part lateness, 200 unless given.
 # DEVCOMM_NCCL_LIBRARY names NCCL's library for comparisons; without it the one that the loader finds is taken.
 # Plots need matplotlib; without it they are left out. Part python needs PyTorch, and builds the package; without a network,
@@ -29,7 +30,7 @@ while [ $# -gt 0 ]; do
     --bin) bin=${2:?--bin needs a folder} && shift 2 ;;
     --out) out=${2:?--out needs a folder} && shift 2 ;;
     --only) parts=("${2:?--only needs a part}") && shift 2 ;;
-    -h | --help) sed -n '2,21s/^# \{0,1\}//p' "$0" && exit 0 ;;
+    -h | --help) sed -n '2,22s/^# \{0,1\}//p' "$0" && exit 0 ;;
     *) fail "unknown argument '$1'; see --help" ;;
   esac
 done

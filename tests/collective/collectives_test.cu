@@ -357,7 +357,7 @@ struct turned_over_in_windows : turned_over<T, collective::to_window<T>> {
   }
 };
 
-/// What a group of a kernel in chunks has.
+/// The calling thread's group of a kernel in chunks, and its part of the scratch and of a vector.
 struct chunk_part {
   static constexpr unsigned warps = threads / 32 / groups_of_block;
   unsigned part = threadIdx.x / 32 / warps;

@@ -219,7 +219,7 @@ TEST_CASE("a collective between the kernels that write its input and read its ou
 
 namespace {
 
-/// Each rank writes to all that follow it: an exchange, or an all-to-all.
+/// An all-to-all, or an exchange with the neighbors in a ring.
 __global__ void move_in_turn(device_comm comm, sym_ptr<float> input, sym_ptr<float> output, bool to_all) {
   lsa::barrier_session barrier{block{}, comm, blockIdx.x};
   const team ranks = comm.lsa();
@@ -253,7 +253,7 @@ TEST_CASE("moves into two outputs in turn are right without a first barrier, how
       launch(produce, config, device_comm.get(), v, call, late);
       launch(move_in_turn, {.grid = blocks, .block = threads, .stream = cudaStreamPerThread}, device_comm.get(),
              v.input, output, to_all);
-      if (late) launch(produce, config, device_comm.get(), v, call, true);  // of what was sent: only its time counts
+      if (late) launch(produce, config, device_comm.get(), v, call, true);  // the same values, later
       launch(consume, config, device_comm.get(), v, to_all ? kind::all_to_all : kind::exchange, 0, call, wrong.get());
     }
     test::finish("the launches");

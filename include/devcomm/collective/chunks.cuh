@@ -110,11 +110,7 @@ struct chunk_rounds {
   }
 };
 
-}  // namespace devcomm::detail
-
-namespace devcomm::detail {
-
-/// Whether a group can begin.
+/// Whether `scratch` holds whole rows, one at least. Checked kernels also compare its team with the barrier's.
 DEVCOMM_DEVICE inline bool has_whole_rows(const collective::chunk_scratch& scratch,
                                           [[maybe_unused]] const team& members) {
   const bool is_whole = scratch.packs > 0 && scratch.granularity > 0 && scratch.packs % scratch.granularity == 0;

@@ -78,9 +78,10 @@ struct split_range {
       return {head, units, count - head - units * per_unit};
     }
   }
-  /// Elements before and after the units, which have `per_unit` elements each; and where number `i` of them lies.
-  DEVCOMM_DEVICE uint64_t beside() const { return head + tail; }
-  DEVCOMM_DEVICE uint64_t place_beside(uint64_t i, uint64_t per_unit) const {
+  /// Number of elements before and after the units.
+  DEVCOMM_DEVICE uint64_t edge_count() const { return head + tail; }
+  /// Index in the range of the `i`-th of them, where a unit has `per_unit` elements.
+  DEVCOMM_DEVICE uint64_t edge_index(uint64_t i, uint64_t per_unit) const {
     return i < head ? i : i + units * per_unit;
   }
 };
@@ -163,7 +164,7 @@ struct copied_range {
     constexpr int unroll = 4;
     const auto range = split_range::of<Bytes>(source, count);
     DEVCOMM_UNROLL_BY(1)
-    for (uint64_t i = rank; i < range.beside(); i += threads) move<0, 1>(range.place_beside(i, per_unit), 0);
+    for (uint64_t i = rank; i < range.edge_count(); i += threads) move<0, 1>(range.edge_index(i, per_unit), 0);
     uint64_t u = rank;
     for (; u + (unroll - 1) * threads < range.units; u += unroll * threads)
       move<Bytes, unroll>(range.head + u * per_unit, threads * per_unit);
@@ -176,12 +177,15 @@ struct copied_range {
     constexpr uint64_t per_unit = unit<T, 16>::size;
     constexpr int unroll = 2;
     split_range range = split_range::of<16>(destinations(0), count);
-    const uint64_t outer = range.units < 2 ? range.units : 2;
-    range.units -= outer;
-    if (outer == 2) range.head += per_unit;
+    if (range.units > 2) {
+      range.head += per_unit;
+      range.units -= 2;
+    } else {
+      range.units = 0;
+    }
     range.tail = count - range.head - range.units * per_unit;
     DEVCOMM_UNROLL_BY(1)
-    for (uint64_t i = rank; i < range.beside(); i += threads) move<0, 1>(range.place_beside(i, per_unit), 0);
+    for (uint64_t i = rank; i < range.edge_count(); i += threads) move<0, 1>(range.edge_index(i, per_unit), 0);
     uint64_t u = rank;
     DEVCOMM_UNROLL_BY(1)
     for (; u + (unroll - 1) * threads < range.units; u += unroll * threads)

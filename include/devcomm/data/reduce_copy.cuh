@@ -84,7 +84,7 @@ struct reduced_range {
     constexpr int unroll = sizeof(T) == 1 ? 2 : 4;
     const auto range = split_range::of<Bytes>(sources(0), count);
     DEVCOMM_UNROLL_BY(1)
-    for (uint64_t i = rank; i < range.beside(); i += threads) move<0, 1, 4>(range.place_beside(i, per_unit), 0);
+    for (uint64_t i = rank; i < range.edge_count(); i += threads) move<0, 1, 4>(range.edge_index(i, per_unit), 0);
     uint64_t u = rank;
     DEVCOMM_UNROLL_BY(1)
     for (; u + (unroll - 1) * threads < range.units; u += unroll * threads)
