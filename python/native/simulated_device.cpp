@@ -132,7 +132,7 @@ void* lend_host_memory(int device, void* base, std::size_t bytes) {
   }
   // Of the device already, or too small for what there is: the launch says what is wrong.
   if (bytes == 0 || simulator::detail::find_allocation(base)) return nullptr;
-  simulator::detail::add_device_range(device, base, bytes, "an array of the host");
+  simulator::detail::add_device_range(device, base, bytes, simulator::detail::array_of_host);
   lent_ranges()[first] = {bytes, 1};
   return base;
 }

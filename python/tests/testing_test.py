@@ -28,6 +28,10 @@ __global__ void fill(sym_ptr<float> to, float value, int count) {
   for (int i = threadIdx.x; i < count; i += blockDim.x) to.local()[i] = value;
 }
 
+__global__ void fill_plain(device_comm, float* to, float value, int count) {
+  for (int i = threadIdx.x; i < count; i += blockDim.x) to[i] = value;
+}
+
 __global__ void copy_of_first(sym_ptr<float> data, int count) {
   for (int i = threadIdx.x; i < count; i += blockDim.x) data.local()[i] = data.lsa(0)[i];
 }
@@ -97,6 +101,29 @@ def test_the_host_orders():
 def test_the_host_does_not_order():
     devcomm.run_ranks(over_to_the_other, None, False)
 
+def past_the_end(comm, of_host, more):
+    kernels = devcomm.compile(KERNELS, options=[RIGHT], name="add_up.cu")
+    for count in (1, COUNT, 1021):
+        if of_host:
+            device_comm, array = comm.create_device_comm(comm.requirements()), numpy.zeros(count, "float32")
+            kernels.fill_plain(1, 32)(device_comm, array, 1, count + more)
+        else:
+            kernels.fill(1, 32)(comm.empty(count, name="data"), 1, count + more)
+        comm.synchronize()
+
+@pytest.mark.simulate(seeds=2, ranks=2)
+def test_up_to_the_end():
+    devcomm.run_ranks(past_the_end, None, True, 0)
+    devcomm.run_ranks(past_the_end, None, False, 0)
+
+@pytest.mark.simulate(seeds=2, ranks=2)
+def test_past_the_end():
+    devcomm.run_ranks(past_the_end, None, False, 1)
+
+@pytest.mark.simulate(seeds=2, ranks=2)
+def test_past_the_end_of_numpys():
+    devcomm.run_ranks(past_the_end, None, True, 1)
+
 SPINS = "__global__ void spin(volatile int* x) { while (*x == 0) {} }"
 
 def spin(comm):
@@ -161,7 +188,7 @@ def outcome(tmp_path_factory):
 
 def test_what_is_right_passes(outcome):
     assert "test_right" not in outcome[0] and "test_the_host_orders" not in outcome[0], outcome[1]
-    assert "7 failed, 2 passed, 1 skipped, 1 xfailed" in outcome[1], outcome[1]
+    assert "9 failed, 3 passed, 1 skipped, 1 xfailed" in outcome[1], outcome[1]
     assert re.search(r"^SKIPPED .*: not today$", outcome[1], re.MULTILINE), outcome[1]
 
 
@@ -174,6 +201,8 @@ def test_what_is_right_passes(outcome):
             "test_the_host_does_not_order",
             ["data race", "of window 'data' of rank 0", "copy_of_first", "--devcomm-seed"],
         ),
+        ("test_past_the_end", ["access past the end of memory", "bytes past the end of the 4", "of window 'data' of"]),
+        ("test_past_the_end_of_numpys", ["0 bytes past the end of the 4 of an array of the host", "in fill_plain"]),
         ("test_hangs", ["deadlock", "rank 1, block 0, thread 0: polls plain or volatile memory"]),
         ("test_without_seeds", ["seeds and ranks are numbers from 1"]),
         ("test_without_ranks", ["seeds and ranks are numbers from 1"]),

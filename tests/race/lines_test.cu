@@ -12,6 +12,8 @@
 using namespace devcomm;
 using simulator_test::contains;
 
+extern __shared__ int of_launch[];
+
 namespace {
 
 constexpr int line_of_atomic = __LINE__ + 2;
@@ -121,4 +123,101 @@ TEST_CASE("a window that is freed while peers may still use it is reported, and 
     CHECK(contains(simulator::last_race(), here(line_of_late_store)));
   }
   simulator::clear_races();
+}
+
+namespace {
+
+constexpr int line_of_accesses = __LINE__ + 3;
+template <class T>
+__global__ void add_one_behind(T* data, unsigned count) {
+  if (threadIdx.x == 0) data[count] += 1;
+}
+__global__ void add_one_atomically(int* data, unsigned count) {
+  if (threadIdx.x == 0) atomicAdd(data + count, 1);
+}
+__global__ void load_words(const char* data, char* out) { arch::store_words(out, arch::load_words(data)); }
+__global__ void add_one_to_peer(device_comm, sym_ptr<char> data, unsigned at) {
+  if (threadIdx.x == 0) data.lsa(1)[at] += 1;
+}
+__global__ void add_one_in_shared(unsigned at, int* out) {
+  of_launch[at] = 1;
+  *out = of_launch[0];
+}
+
+/// What a launch's accesses are reported for; empty if they are not.
+template <class Kernel, class... Arguments>
+std::string report_of(Kernel kernel, const launch_config& config, Arguments... arguments) {
+  simulator::clear_races();
+  simulator::set_race_exit_status(0);
+  launch(kernel, config, arguments...);
+  static_cast<void>(cudaStreamSynchronize(config.stream));
+  std::string text = simulator::race_reports() == 0 ? "" : simulator::last_race();
+  simulator::clear_races();
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("an access past the end of device memory is reported, and none up to it") {
+  for (const unsigned count : {1u, 10u, 1023u}) {
+    int* data = nullptr;
+    check_cuda(cudaMalloc(&data, count * sizeof(int)), "cudaMalloc");
+    check_cuda(cudaMemset(data, 0, count * sizeof(int)), "cudaMemset");
+    const std::string size = std::to_string(count * sizeof(int)) + " of device memory of ";
+    CHECK(report_of(add_one_behind<int>, {.block = 32}, data, count - 1).empty());
+    std::string text = report_of(add_one_behind<int>, {.block = 32}, data, count);
+    INFO(text);
+    CHECK(contains(text, "access past the end of memory (seed "));
+    CHECK(contains(text, "0 bytes past the end of the " + size));
+    CHECK(contains(text, ", block 0, thread 0, kernel "));
+    CHECK(contains(text, here(line_of_accesses)));
+    text = report_of(add_one_atomically, {.block = 32}, data, count);
+    CHECK(contains(text, "0 bytes past the end of the " + size));
+    CHECK(contains(text, here(line_of_accesses + 3)));
+    check_cuda(cudaFree(data), "cudaFree");
+  }
+}
+
+TEST_CASE("of 16 bytes those past the end are reported") {
+  char* data = nullptr;
+  char* out = nullptr;
+  check_cuda(cudaMalloc(&data, 24), "cudaMalloc");
+  check_cuda(cudaMalloc(&out, 16), "cudaMalloc");
+  check_cuda(cudaMemset(data, 0, 24), "cudaMemset");
+  CHECK(report_of(load_words, {.block = 1}, data, out).empty());
+  CHECK(
+      contains(report_of(load_words, {.block = 1}, data + 16, out), " bytes past the end of the 24 of device memory"));
+  check_cuda(cudaFree(data), "cudaFree");
+  check_cuda(cudaFree(out), "cudaFree");
+}
+
+TEST_CASE(
+    "an access past the end of a window is reported by the window's name, and one of a window that was there before is not") {
+  host::run_ranks({.ranks = 2}, [](host::communicator& comm) {
+    const auto device_comm = comm.create_device_comm(comm.requirements());
+    for (const std::size_t bytes : {400u, 401u, 4096u}) {
+      const auto memory = comm.allocate(bytes, "table");
+      if (comm.rank() == 0) {
+        const launch_config config{.block = 32, .stream = cudaStreamPerThread};
+        const auto at = static_cast<unsigned>(bytes);
+        CHECK(report_of(add_one_to_peer, config, device_comm.get(), memory.pointer<char>(), at - 1).empty());
+        if (bytes % 4 == 0 && bytes < 4096) {
+          const std::string text =
+              report_of(add_one_to_peer, config, device_comm.get(), memory.pointer<char>(), at + 3);
+          CHECK(contains(text, "3 bytes past the end of the 400 of window 'table' of rank 1"));
+          CHECK(contains(text, "of 1 byte by rank 0, block 0, thread 0, kernel "));
+        }
+      }
+      comm.barrier();
+    }
+  });
+}
+
+TEST_CASE("an access past the dynamic shared memory of a launch is reported") {
+  const simulator_test::shared_array<int> out(1);
+  CHECK(report_of(add_one_in_shared, {.block = 1, .shared_bytes = 40}, 9u, out.get()).empty());
+  const std::string text = report_of(add_one_in_shared, {.block = 1, .shared_bytes = 40}, 10u, out.get());
+  CHECK(contains(text, "0 bytes past the end of the 40 of shared memory"));
+  simulator::clear_failure();  // the block has written there
+  CHECK(report_of(add_one_in_shared, {.block = 1, .shared_bytes = 44}, 10u, out.get()).empty());
 }

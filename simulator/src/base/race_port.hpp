@@ -50,6 +50,10 @@ struct race_port {
   // shared memory of a block.
   void (*watch)(const void* base, size_t bytes, const char* kind, int device, const char* name);
   void (*forget)(const void* base, size_t bytes);
+  /// Memory behind the end of what is watched, which kernels must not access; and whatever of that lies in [base,
+  /// base + bytes) no longer.
+  void (*poison)(const void* base, size_t bytes);
+  void (*unpoison)(const void* base, size_t bytes);
   /// The calling thread of the host frees it, while it stays watched for others.
   void (*end_memory)(const void* base, size_t bytes);
   /// Reports call the memory by `name`, such as "window 'weights' of rank 1"; null forgets it.

@@ -179,11 +179,14 @@ inline void restore_memory() {
   if (exact()) exact_port().restore_memory();
 }
 
+/// What lies behind the end of memory that kernels may access, until `unpoison` of it or more.
 inline void poison(const void* p, size_t bytes) {
   if (address()) __asan_poison_memory_region(p, bytes);
+  if (exact() && bytes != 0) exact_port().poison(p, bytes);
 }
 inline void unpoison(const void* p, size_t bytes) {
   if (address()) __asan_unpoison_memory_region(p, bytes);
+  if (exact()) exact_port().unpoison(p, bytes);
 }
 
 /// While it lives, race detectors ignore this identity's accesses: the runtime's own memory is

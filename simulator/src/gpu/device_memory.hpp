@@ -20,6 +20,9 @@ struct allocation {
   uint64_t number;  ///< no other has it
 };
 
+/// Memory of the host's heap that kernels are lent, to race reports.
+inline constexpr const char* array_of_host = "an array of the host";
+
 // All of these are called with the engine's lock.
 
 /// Fresh memory filled with bytes that are NaN in every floating-point type; null when there is none.

@@ -1,6 +1,7 @@
 #include "race/detector.hpp"
 
 #include "gpu/device_globals.hpp"
+#include "gpu/device_memory.hpp"
 
 #include "base/race_port.hpp"
 
@@ -220,6 +221,9 @@ void detector::access(actor& a, uintptr_t address, size_t bytes, uint64_t kind, 
           [&](const record& r) {
             if (races(r, now)) report(r, now, a, address);
           });
+    } else {
+      const uint64_t mask = ((uint64_t{1} << (next - address)) - 1) << (address % 4);
+      check_end(a, record::make(a.group, a.lane, a.epoch, code, kind, mask), address, bytes);
     }
     address = next;
   }
@@ -254,11 +258,34 @@ void detector::check_side(uintptr_t address, size_t bytes, uint64_t kind, const 
     if (detail::is_host_range(reinterpret_cast<const void*>(address))) return;
     size_of(place) = {place, bytes};
     return report_side(by(), address, "a kernel accesses the host's heap",
-                       "copy it to device memory, or allocate it by cudaMallocHost");
+                       "on a GPU this fails: copy it to device memory, or allocate it by cudaMallocHost");
   }
   if (s == nullptr || s->device < 0 || std::string_view(s->kind) == "pinned memory") return;
   report_side(by(), address, "the host accesses device memory",
-              "copy it by cudaMemcpy, or allocate it by cudaMallocHost");
+              "on a GPU this fails: copy it by cudaMemcpy, or allocate it by cudaMallocHost");
+}
+
+void detector::check_end(const actor& a, const record& now, uintptr_t address, size_t bytes) {
+  const group_facts& g = groups[a.group];
+  if (a.group == 0 || (g.width == 0 && tasks[g.task].copy == nullptr)) return;
+  if (end_before(address) == 0 && !is_behind_host_array(address)) return;
+  size_of(now.code()) = {now.code(), bytes};
+  report_end(now, address);
+}
+
+uintptr_t detector::end_before(uintptr_t address) const {
+  const auto next = poisoned.upper_bound(address);
+  if (next == poisoned.begin() || address >= std::prev(next)->first + std::prev(next)->second) return 0;
+  return std::prev(next)->first;
+}
+
+bool detector::is_behind_host_array(uintptr_t address) const {
+  const auto next = spans.upper_bound(address);
+  if (next == spans.begin() || std::prev(next)->second.kind != std::string_view(detail::array_of_host)) return false;
+  // Up to the next allocation of the heap, which may have what launches keep: 8 bytes are the C library's own, and the
+  // next begins at a multiple of 16.
+  const uintptr_t end = std::prev(next)->first + std::prev(next)->second.bytes;
+  return address >= end && address < (end + 8 + 15) / 16 * 16;
 }
 
 variable& detector::variable_at(uintptr_t address, int device) {
@@ -278,6 +305,19 @@ void detector::watch(uintptr_t base, const span& s) {
 void detector::forget(uintptr_t base, size_t bytes) {
   memory.forget(base, bytes);
   spans.erase(base);
+}
+
+void detector::poison(uintptr_t base, size_t bytes) {
+  // Words are watched as a whole.
+  const uintptr_t end = base + bytes;
+  base = (base + 3) / 4 * 4;
+  if (base >= end) return;
+  memory.forget(base, end - base);
+  poisoned[base] = end - base;
+}
+
+void detector::unpoison(uintptr_t base, size_t bytes) {
+  poisoned.erase(poisoned.lower_bound(base), poisoned.lower_bound(base + bytes));
 }
 
 void detector::join_chain(actor& a, const task_facts& facts) {

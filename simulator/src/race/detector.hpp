@@ -124,6 +124,12 @@ class detector {
   /// A bulk copy after a write that it need not see.
   void report_async(const record& earlier, const record& now, uintptr_t address);
   void report_not_coherent(const record& earlier, const record& now, uintptr_t address, bool restricted);
+  /// Reports an access of `bytes` by a kernel, if `address`, its first in a word that is not watched, is behind an end.
+  void check_end(const actor& a, const record& now, uintptr_t address, size_t bytes);
+  /// Where the poisoned memory begins that has the address; 0 if none has.
+  [[nodiscard]] uintptr_t end_before(uintptr_t address) const;
+  [[nodiscard]] bool is_behind_host_array(uintptr_t address) const;
+  void report_end(const record& now, uintptr_t address);
   void report_side(const record& now, uintptr_t address, const char* what, const char* advice);
   /// `by` frees memory. One of the accesses that it does not know to be over is reported, and those that come later.
   void end_memory(actor& by, uintptr_t base, size_t bytes);
@@ -140,6 +146,8 @@ class detector {
 
   void watch(uintptr_t base, const span& s);
   void forget(uintptr_t base, size_t bytes);
+  void poison(uintptr_t base, size_t bytes);
+  void unpoison(uintptr_t base, size_t bytes);
   /// "byte 12 of the 64 of device memory of rank 1 at 0x7f..".
   [[nodiscard]] std::string describe(uintptr_t address) const;
   [[nodiscard]] std::string name_of(int device) const;
@@ -147,6 +155,7 @@ class detector {
   page_table memory;
   store_buffer buffer{*this};
   std::map<uintptr_t, span> spans;
+  std::map<uintptr_t, size_t> poisoned;                       ///< behind the ends of spans and windows; bytes
   std::map<uintptr_t, std::pair<size_t, std::string>> names;  ///< of windows: bytes, "window 'x' of rank 1"
   std::unordered_map<uintptr_t, variable> elsewhere;          ///< atomic variables in memory that is not watched
   std::vector<group_facts> groups{1};                         ///< group 0 is none
@@ -164,6 +173,7 @@ class detector {
   bool checks_sides = false;  ///< set once
 
  private:
+  void say_access(const record& now, uintptr_t address, const char* what, const char* advice);
   void keep_operation(const actor& a, const network_operation& one);
   [[nodiscard]] bool of_ended_launch(const record& r, const actor& after) const;
 

@@ -124,6 +124,16 @@ void forget(const void* base, size_t bytes) {
   const guard hold;
   d.forget(reinterpret_cast<uintptr_t>(base), bytes);
 }
+void poison(const void* base, size_t bytes) {
+  detector& d = the_detector();
+  const guard hold;
+  d.poison(reinterpret_cast<uintptr_t>(base), bytes);
+}
+void unpoison(const void* base, size_t bytes) {
+  detector& d = the_detector();
+  const guard hold;
+  d.unpoison(reinterpret_cast<uintptr_t>(base), bytes);
+}
 
 void end_memory(const void* base, size_t bytes) {
   detector& d = the_detector();
@@ -187,6 +197,7 @@ extern "C" const devcomm::simulator::detail::race_port devcomm_simulator_race_po
     devcomm::simulator::race::begin_copy,     devcomm::simulator::race::new_block,
     devcomm::simulator::race::new_thread,     devcomm::simulator::race::begins_again,
     devcomm::simulator::race::watch,          devcomm::simulator::race::forget,
+    devcomm::simulator::race::poison,         devcomm::simulator::race::unpoison,
     devcomm::simulator::race::end_memory,     devcomm::simulator::race::name,
     devcomm::simulator::race::reports,        devcomm::simulator::race::last_report,
     devcomm::simulator::race::clear_reports,  devcomm::simulator::race::set_exit_status,

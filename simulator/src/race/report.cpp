@@ -145,18 +145,26 @@ std::string detector::name_of(int device) const {
 std::string detector::describe(uintptr_t address) const {
   char at[32];
   std::snprintf(at, sizeof at, "0x%llx", static_cast<unsigned long long>(address));
+  const uintptr_t poison = end_before(address);
+  const bool past_end = poison != 0 || is_behind_host_array(address);
+  const auto place = [&](uintptr_t base, size_t bytes) {
+    const uintptr_t offset = address - base;
+    return (past_end ? std::to_string(offset - bytes) + " bytes past the end of the "
+                     : "byte " + std::to_string(offset) + " of the ") +
+           std::to_string(bytes) + " of ";
+  };
   const auto after = names.upper_bound(address);
   if (after != names.begin()) {
     const auto& [start, window] = *std::prev(after);
-    if (address < start + window.first) {
-      return "byte " + std::to_string(address - start) + " of the " + std::to_string(window.first) + " of " +
-             window.second + " (" + at + ")";
-    }
+    const uintptr_t end = start + window.first;
+    if (address < end || (poison >= end && poison < end + 4))
+      return place(start, window.first) + window.second + " (" + at + ")";
   }
   auto next = spans.upper_bound(address);
-  if (next == spans.begin() || address >= std::prev(next)->first + std::prev(next)->second.bytes) return at;
+  if (next == spans.begin()) return at;
   const auto& [base, s] = *--next;
-  std::string text = "byte " + std::to_string(address - base) + " of the " + std::to_string(s.bytes) + " of " + s.kind;
+  if (address >= base + s.bytes && !past_end) return at;
+  std::string text = place(base, s.bytes) + s.kind;
   if (s.device >= 0) text += " of " + name_of(s.device);
   if (*s.name != '\0') text += ", variable " + readable(s.name);
   return text + " (" + at + ")";
@@ -278,9 +286,18 @@ void detector::report_ended(const record& use, const record& end, uintptr_t addr
 }
 
 void detector::report_side(const record& now, uintptr_t address, const char* what, const char* advice) {
-  if (!reported.insert({now.code(), 0}).second || is_of_runtime(now.code())) return;
+  if (reported.insert({now.code(), 0}).second && !is_of_runtime(now.code())) say_access(now, address, what, advice);
+}
+
+void detector::report_end(const record& now, uintptr_t address) {
+  if (!reported.insert({now.code(), 1}).second) return;
+  say_access(now, address, "access past the end of memory",
+             "a GPU has other data there, or none: compare the index with the length");
+}
+
+void detector::say_access(const record& now, uintptr_t address, const char* what, const char* advice) {
   say(std::string("devcomm simulator: ") + what + " (" + detail::how_to_repeat() + ") at " + describe(address) +
-      "\n  " + what_did(now) + " by " + describe(now) + "\n" + where(now) + "  on a GPU this fails: " + advice + "\n");
+      "\n  " + what_did(now) + " by " + describe(now) + "\n" + where(now) + "  " + advice + "\n");
 }
 
 namespace {
