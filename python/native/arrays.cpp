@@ -86,7 +86,7 @@ symmetric_array empty(communicator& c, nb::handle shape, nb::handle dtype, const
 
 symmetric_array register_array(communicator& c, nb::object array, const std::string& name) {
   host::communicator& comm = c.open("register");
-  const foreign_array given = foreign_array::of(array, "register");
+  const foreign_array given = foreign_array::of(array, [] { return std::string("register"); });
   symmetric_array made;
   made.type = given.type;
   made.shape = given.shape;
@@ -311,37 +311,44 @@ void bind_arrays(nb::module_& m) {
                shape.substr(0, shape.size() < 2 ? 0 : shape.size() - (a.shape.size() == 1 ? 1 : 2)) +
                "), dtype=" + a.type.name() + ", " + a.memory->memory.name() + ")";
       });
-  struct facts {
-    element_type type;
-    std::vector<std::int64_t> shape;
-    bool on_host;
-    bool read_only;
-    std::uintptr_t data;
-  };
-  nb::class_<facts>(m, "ArrayFacts")
+  nb::class_<foreign_array>(
+      m, "ArrayFacts", "An array that has been looked at; kernels take it in the array's place, which stays alive.")
       .def_prop_ro(
-          "shape", [](const facts& f) { return tuple_of(f.shape); },
+          "shape", [](const foreign_array& a) { return tuple_of(a.shape); },
           nb::for_getter(nb::sig("def shape(self) -> tuple[int, ...]")))
-      .def_prop_ro("dtype", [](const facts& f) { return f.type.name(); })
-      .def_prop_ro("bytes",
-                   [](const facts& f) {
-                     std::uint64_t total = f.type.bytes();
-                     for (const std::int64_t each : f.shape) total *= static_cast<std::uint64_t>(each);
-                     return total;
-                   })
-      .def_ro("on_host", &facts::on_host)
-      .def_ro("read_only", &facts::read_only)
-      .def_ro("data", &facts::data);
+      .def_prop_ro("dtype", [](const foreign_array& a) { return a.type.name(); })
+      .def_prop_ro("elements", &foreign_array::elements)
+      .def("is_like",
+           [](const foreign_array& a, const foreign_array& b) { return a.type == b.type && a.shape == b.shape; })
+      .def("overlaps",
+           [](const foreign_array& a, const foreign_array& b) {
+             const auto begin = [](const foreign_array& x) { return reinterpret_cast<std::uintptr_t>(x.data); };
+             return begin(a) < begin(b) + b.bytes() && begin(b) < begin(a) + a.bytes();
+           })
+      .def_prop_ro("bytes", &foreign_array::bytes)
+      .def_ro("on_host", &foreign_array::on_host)
+      .def_ro("read_only", &foreign_array::read_only)
+      .def_prop_ro("data", [](const foreign_array& a) { return reinterpret_cast<std::uintptr_t>(a.data); });
   m.def(
       "array_facts",
       [](nb::handle array, const std::string& call) {
         const symmetric_array* own = nullptr;
-        if (nb::try_cast(array, own) && own != nullptr)
-          return facts{own->type, own->shape, std::strcmp(backend_name(), "simulator") == 0, false,
-                       reinterpret_cast<std::uintptr_t>(own->data())};
-        const foreign_array given = foreign_array::of(array, call);
-        return facts{given.type, given.shape, given.on_host, given.read_only,
-                     reinterpret_cast<std::uintptr_t>(given.data)};
+        if (nb::try_cast(array, own) && own != nullptr) {
+          foreign_array result;
+          result.data = own->data();
+          result.type = own->type;
+          result.shape = own->shape;
+          result.device = own->memory->rank->comm->device();
+          return result;
+        }
+        foreign_array given = foreign_array::of(array, [&] { return call; });
+        if (given.records_gradient) {
+          throw host::not_supported(
+              call +
+              ": the tensor requires a gradient, which is not recorded here; give "
+              "tensor.detach(), call it under torch.no_grad(), or take devcomm.torch's operators");
+        }
+        return given;
       },
       "array"_a, "call"_a);
   m.def(

@@ -51,7 +51,9 @@ std::string element_type::name() const {
   return "a type of " + std::to_string(code.bits) + " bits";
 }
 
-element_type element_type_of(nb::handle dtype) {
+namespace {
+
+std::string name_of(nb::handle dtype) {
   std::string text;
   if (nb::isinstance<nb::str>(dtype)) {
     text = nb::cast<std::string>(dtype);
@@ -66,11 +68,27 @@ element_type element_type_of(nb::handle dtype) {
   if (text == "float") text = "float32";
   if (text == "half") text = "float16";
   if (text == "double") text = "float64";
-  for (const entry& e : entries)
-    if (text == e.name) return {code_of(e)};
+  return text;
+}
+
+}  // namespace
+
+bool find_element_type(nb::handle dtype, element_type& found) {
+  const std::string text = name_of(dtype);
+  for (const entry& e : entries) {
+    if (text != e.name) continue;
+    found = {code_of(e)};
+    return true;
+  }
+  return false;
+}
+
+element_type element_type_of(nb::handle dtype) {
+  element_type found;
+  if (find_element_type(dtype, found)) return found;
   std::string all;
   for (const entry& e : entries) all += (all.empty() ? "" : ", ") + std::string(e.name);
-  throw host::invalid_argument("'" + text + "' is no element type; take one of " + all);
+  throw host::invalid_argument("'" + name_of(dtype) + "' is no element type; take one of " + all);
 }
 
 bool element_type_of_cpp(std::string_view type, element_type& found) {

@@ -22,6 +22,8 @@ struct element_type {
 /// Of a name, or of a dtype object of numpy, torch, CuPy or JAX. Throws `host::invalid_argument` with the names there
 /// are.
 [[nodiscard]] element_type element_type_of(nanobind::handle dtype);
+/// The same; false for what the table lacks.
+[[nodiscard]] bool find_element_type(nanobind::handle dtype, element_type& found);
 /// Of a type in C++, as the demangler writes it; false where elements of any type may lie there.
 [[nodiscard]] bool element_type_of_cpp(std::string_view type, element_type& found);
 

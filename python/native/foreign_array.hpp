@@ -1,8 +1,10 @@
 /// \file foreign_array.hpp
-/// An array of another library: numpy, torch, CuPy, JAX.
+/// An array of another library, numpy, torch, CuPy or JAX, once it has been looked at.
 #pragma once
 
 #include <nanobind/nanobind.h>
+
+#include <devcomm/host/error.hpp>
 
 #include "element_type.hpp"
 
@@ -19,11 +21,32 @@ struct foreign_array {
   std::vector<std::int64_t> shape;
   bool on_host = false;
   bool read_only = false;
+  bool records_gradient = false;  ///< torch's, where autograd would record what is done with it
   int device = 0;
 
-  [[nodiscard]] std::size_t bytes() const;
-  /// Throws `host::invalid_argument`, with `call` in front, for what is no array, or not contiguous.
-  [[nodiscard]] static foreign_array of(nanobind::handle array, const std::string& call);
+  [[nodiscard]] std::size_t elements() const;
+  [[nodiscard]] std::size_t bytes() const { return elements() * type.bytes(); }
+  /// Throws `host::invalid_argument` for what is no array, or not contiguous, with what `name` returns in front.
+  template <class Name>
+  [[nodiscard]] static foreign_array of(nanobind::handle array, const Name& name);
+
+ private:
+  static foreign_array of(nanobind::handle array);
 };
+
+/// What `call` returns; `invalid_argument` that it throws gets what `name` returns in front.
+template <class Name, class Call>
+auto with_name_in_errors(const Name& name, const Call& call) {
+  try {
+    return call();
+  } catch (const host::invalid_argument& e) {
+    throw host::invalid_argument(name() + ": " + e.what());
+  }
+}
+
+template <class Name>
+foreign_array foreign_array::of(nanobind::handle array, const Name& name) {
+  return with_name_in_errors(name, [&] { return of(array); });
+}
 
 }  // namespace devcomm::python

@@ -115,9 +115,12 @@ struct prepared_launch {
 
 std::string name_of_type(nb::handle value) { return nb::cast<std::string>(value.type().attr("__name__")); }
 
+std::string name_of_argument(const kernel& k, std::size_t index) {
+  return "argument " + std::to_string(index + 1) + " of kernel " + k.text() + ", " + k.parameters[index].text;
+}
+
 [[noreturn]] void refuse(const kernel& k, std::size_t index, const std::string& why) {
-  throw host::invalid_argument("argument " + std::to_string(index + 1) + " of kernel " + k.text() + ", " +
-                               k.parameters[index].text + ": " + why);
+  throw host::invalid_argument(name_of_argument(k, index) + ": " + why);
 }
 
 /// Room for the arguments of a launch.
@@ -185,7 +188,7 @@ void add_integer(packed_arguments& arguments, const kernel& k, std::size_t i, nb
 }
 
 /// How kernels of the device reach another library's array.
-void* reached(const foreign_array& given, const chosen_device& chosen, const std::string& call) {
+void* reached(const foreign_array& given, const chosen_device& chosen) {
   if (given.bytes() == 0) return nullptr;  // its pointer may be anything
   if (given.on_host) {
     if (void* const lent = lend_host_memory(chosen.device, given.data, given.bytes()); lent != nullptr) {
@@ -193,27 +196,32 @@ void* reached(const foreign_array& given, const chosen_device& chosen, const std
       chosen.rank->lent.push_back(lent);
     }
   } else if (given.device != chosen.device) {
-    throw host::invalid_argument(call + ": the array is on device " + std::to_string(given.device) +
+    throw host::invalid_argument("the array is on device " + std::to_string(given.device) +
                                  " and the launch on device " + std::to_string(chosen.device));
   }
   return given.data;
+}
+
+void* pointer_of(const kernel& k, std::size_t i, const foreign_array& given, const chosen_device& chosen) {
+  check_element(k, i, given.type);
+  if (given.read_only && !k.parameters[i].is_read)
+    refuse(k, i, "the array is read-only, and the kernel may write to it; copy it, or take a pointer to constants");
+  return with_name_in_errors([&] { return name_of_argument(k, i); }, [&] { return reached(given, chosen); });
 }
 
 void add_pointer(packed_arguments& arguments, const kernel& k, std::size_t i, nb::handle value,
                  const chosen_device& chosen) {
   void* pointer = nullptr;
   const symmetric_array* own = nullptr;
+  const foreign_array* facts = nullptr;
   if (value.is_none()) {
+  } else if (nb::try_cast(value, facts) && facts != nullptr) {
+    pointer = pointer_of(k, i, *facts, chosen);
   } else if (nb::try_cast(value, own) && own != nullptr) {
     check_element(k, i, own->type);
     pointer = own->data();
   } else {
-    const std::string call = "argument " + std::to_string(i + 1) + " of kernel " + k.text();
-    const foreign_array given = foreign_array::of(value, call);
-    check_element(k, i, given.type);
-    if (given.read_only && !k.parameters[i].is_read)
-      refuse(k, i, "the array is read-only, and the kernel may write to it; copy it, or take a pointer to constants");
-    pointer = reached(given, chosen, call + ", " + k.parameters[i].text);
+    pointer = pointer_of(k, i, foreign_array::of(value, [&] { return name_of_argument(k, i); }), chosen);
   }
   arguments.add(&pointer, sizeof pointer);
 }
@@ -512,8 +520,9 @@ void bind_kernels(nb::module_& m) {
         chosen.rank = c.state.get();
         const symmetric_array* own = nullptr;
         if (nb::try_cast(array, own) && own != nullptr) return reinterpret_cast<std::uintptr_t>(own->data());
-        return reinterpret_cast<std::uintptr_t>(
-            reached(foreign_array::of(array, "device_pointer"), chosen, "device_pointer"));
+        const auto name = [] { return std::string("device_pointer"); };
+        const foreign_array given = foreign_array::of(array, name);
+        return reinterpret_cast<std::uintptr_t>(with_name_in_errors(name, [&] { return reached(given, chosen); }));
       },
       nb::scope(m.attr("Communicator")), nb::name("device_pointer"), nb::is_method(), "array"_a,
       nb::sig("def device_pointer(self, array: typing.Any) -> int"),

@@ -146,6 +146,18 @@ def test_large_moves(dtype):
     check_moves(dtype, lambda n: [LARGE // n])
 
 
+def chunked_all_reduce(comm, part, kind, blocks, groups):
+    """As the plan has it for larger arrays than the simulator can have here."""
+    call = ops._Call(comm, "all_reduce", part, False, None)
+    context, result = call.context, numpy.zeros_like(part)
+    packs = context.chunk_bytes // (2 * 16 * blocks * groups * comm.size)
+    kernel = ops._kernel(comm, f"all_reduce_two_shot_chunked<{kind}, devcomm::sum>")
+    call.launch(
+        kernel, blocks, 64 * groups, context.inputs, context.results, packs, groups, part, result, call.count
+    )  # fmt: skip
+    return result
+
+
 @pytest.mark.simulate(seeds=2, ranks=RANKS if FULL else [2])
 def test_large_arrays():
     """By LL128 and by chunks, as the plan has it for larger ones yet."""
@@ -158,16 +170,9 @@ def test_large_arrays():
         check_equal(ops.broadcast(comm, parts[me], n - 1), parts[n - 1], "broadcast")
         check_equal(ops.all_to_all(comm, parts[me]), numpy.stack([part[me] for part in parts]), "all_to_all")
         check_equal(ops.reduce_scatter(comm, parts[me])[0], total[me], "reduce_scatter")
-        call = ops._begin(comm, "all_reduce", parts[me], False, None)
-        context = call.context
-        assert "ll128" in context.mailboxes
-        kernel = ops._kernel(comm, "all_reduce_two_shot_chunked<float, devcomm::sum>")
+        assert "ll128" in comm._operators.mailboxes
         for blocks, groups in ((1, 1), (2, 2)):
-            packs = context.chunk_bytes // (2 * 16 * blocks * groups * n)
-            result = numpy.empty_like(total)
-            call.launch(
-                kernel, blocks, 64 * groups, context.inputs, context.results, packs, groups, parts[me], result, call.count
-            )  # fmt: skip
+            result = chunked_all_reduce(comm, parts[me], "float", blocks, groups)
             check_equal(result, total, ("all_reduce in chunks", groups))
 
     devcomm.run_ranks(rank)
@@ -286,19 +291,70 @@ def test_all_reduce_rms_norm_to_8_bits(kind):
     devcomm.run_ranks(rank)
 
 
-def test_rows_have_the_same_bits_in_every_batch():
-    def rank(comm):
-        random = numpy.random.default_rng(comm.rank)
-        rows, weight = random.standard_normal((64, 96)).astype("float32"), numpy.ones(96, "float32")
-        sums, norms = [], []
-        for batch in (1, 2, 7, 64):
-            sums.append(ops.all_reduce(comm, rows[:batch]))
-            norms.append(ops.all_reduce_rms_norm(comm, rows[:batch], numpy.zeros((batch, 96), "float32"), weight))
-        for found in (sums, norms):
-            for each in found:
-                assert (each.view("u4") == found[-1][: len(each)].view("u4")).all()
+def in_order(parts, dtype):
+    """The one sum that ops promises, whoever computes it: in the ranks' order, in float32."""
+    total = parts[0].astype("float32")
+    for part in parts[1:]:
+        total = total + part.astype("float32")
+    return total.astype(numpy_type(dtype))
 
-    devcomm.run_ranks(rank, 3)
+
+def real_numbers(rank, shape, dtype):
+    """Of very different magnitudes, so that each order of addition has a sum of its own; and zeros of both signs."""
+    random = numpy.random.default_rng([99, rank])
+    numbers = random.standard_normal(shape) * 2.0 ** random.integers(-12, 12, shape)
+    numbers[random.random(shape) < 0.02] = -0.0
+    return numbers.astype(numpy_type(dtype))
+
+
+def check_bits(found, expected, what):
+    bits = f"u{expected.dtype.itemsize}"
+    assert (found.view(bits) == expected.view(bits)).all(), what
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16"] if not FULL else ["bfloat16", "float32", "float16"])
+@pytest.mark.parametrize("ranks", [3] if not FULL else [2, 3, 8])
+def test_batch_invariance(dtype, ranks):
+    """A row has the same bits in batches of 1 to 64 rows, and in each run: those of the sum in the ranks' order."""
+    hidden = 96
+
+    def rank(comm):
+        me = comm.rank
+        parts = [real_numbers(r, (64, hidden), dtype) for r in range(comm.size)]
+        weight = real_numbers(50, hidden, dtype)
+        expected, norms = in_order(parts, dtype), []
+        for batch in range(1, 65):
+            check_bits(ops.all_reduce(comm, parts[me][:batch]), expected[:batch], batch)
+            residual = numpy.zeros((batch, hidden), numpy_type(dtype))
+            norms.append(ops.all_reduce_rms_norm(comm, parts[me][:batch], residual, weight))
+        for norm in norms:
+            check_bits(norm, norms[-1][: len(norm)], len(norm))
+
+    devcomm.run_ranks(rank, ranks)
+
+
+@pytest.mark.parametrize("ranks", [3] if not FULL else [2, 3, 4, 8])
+def test_all_algorithms_have_the_same_bits(ranks):
+    """Whatever the plan chooses for a size: each algorithm with each protocol, blocks of all sizes."""
+
+    def rank(comm):
+        n, me, count, dtype = comm.size, comm.rank, 3000, "bfloat16"
+        parts = [real_numbers(r, count, dtype) for r in range(n)]
+        expected = in_order(parts, dtype)
+        for algorithm in ("one_shot", "two_shot"):
+            for protocol in ("ll", "lamport", "ll128"):
+                for blocks in (1, 3):
+                    call = ops._Call(comm, "all_reduce", parts[me], False, None)
+                    kernel = f"all_reduce_{algorithm}<__nv_bfloat16, devcomm::sum, {ops._session(protocol)}>"
+                    result = numpy.zeros_like(expected)
+                    call.launch(
+                        ops._kernel(comm, kernel), blocks, 64, call.context.mailboxes[protocol], call.facts, result, count
+                    )
+                    check_bits(result, expected, (algorithm, protocol, blocks))
+        check_bits(chunked_all_reduce(comm, parts[me], "__nv_bfloat16", 3, 1), expected, "chunks")
+        check_bits(chunked_all_reduce(comm, parts[me], "__nv_bfloat16", 2, 2), expected, "chunks of two groups")
+
+    devcomm.run_ranks(rank, ranks)
 
 
 def test_real_numbers_and_symmetric_arrays():

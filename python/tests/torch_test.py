@@ -13,7 +13,9 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import devcomm  # noqa: E402
 import devcomm.torch as dt  # noqa: E402
+from devcomm import ops  # noqa: E402
 
+FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2]
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.int32]
 
 
@@ -44,21 +46,36 @@ def calls(group, dtype=torch.float32):
         (
             torch.ops.devcomm.all_reduce_rms_norm.default,
             (
-                rows := torch.randn(4, 32).to(dtype if dtype.is_floating_point else torch.float32),
+                rows := torch.randn(4, 256).to(dtype if dtype.is_floating_point else torch.float32),
                 rows.clone(),
                 rows[0],
                 1e-6,
                 group,
             ),
         ),
+        *(
+            (
+                torch.ops.devcomm.all_reduce_rms_norm_quantized.default,
+                (rows, rows.clone(), rows[0], torch.zeros(4, 256, dtype=kind), scale, scales, 1e-6, group),
+            )
+            for kind, scale, scales in (
+                (torch.float8_e4m3fn, torch.tensor([0.01]), None),
+                (torch.float8_e5m2, None, torch.zeros(4, 2)),
+            )
+        ),
     ]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("index", range(9))
+@pytest.mark.parametrize("index", range(11))
 def test_opcheck(group, index, dtype):
     operator, arguments = calls(group, dtype)[index]
-    torch.library.opcheck(operator, arguments)
+    checks = ["test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
+    # It multiplies tensors, which PyTorch does not with 8 bits.
+    if not any(isinstance(each, torch.Tensor) and each.dtype in FLOAT8 for each in arguments):
+        checks.append("test_schema")
+    torch.library.opcheck(operator, arguments, test_utils=checks)
+    torch.library.opcheck(operator, arguments, {"max_blocks": 1, "dependent": True}, test_utils=checks)
 
 
 def test_compiled_without_a_break(group):
@@ -69,12 +86,14 @@ def test_compiled_without_a_break(group):
         dt.broadcast_(z, group)
         came, number = torch.zeros_like(z), torch.zeros(1, dtype=torch.int64)
         dt.all_to_all_v(dt.all_to_all(z, group), torch.tensor([6]), came, number, group)
-        norm = dt.all_reduce_rms_norm(came, z, torch.ones(8), group) * number
-        mine = torch.zeros_like(norm)
-        dt.send_receive([(norm, 0)], [(mine, 0)], group)
-        return mine.relu() + z
+        norm = dt.all_reduce_rms_norm(came, z, torch.ones(128), group, max_blocks=2) * number
+        mine, scales = torch.zeros_like(norm), torch.zeros(8, 1)
+        dt.send_receive([(norm, 0)], [(mine, 0)], group, dependent=True)
+        out = torch.zeros(8, 128, dtype=torch.float8_e4m3fn)
+        out = dt.all_reduce_rms_norm_quantized(mine, z, torch.ones(128), out, group, scales=scales)
+        return out.float() * scales + mine.relu() + z
 
-    x = torch.randn(8, 8)
+    x = torch.randn(8, 128)
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(x.clone()), layer(x.clone()))
     assert torch._dynamo.explain(layer)(x.clone()).graph_break_count == 0
@@ -160,7 +179,7 @@ def test_gradients():
 
         for ours, alone in (
             (lambda x: dt.all_reduce(x, group), lambda xs, r: sum(xs)),
-            (lambda x: dt.all_reduce(x, group, "average"), lambda xs, r: sum(xs) / n),
+            (lambda x: dt.all_reduce(x, group, "average", max_blocks=1), lambda xs, r: sum(xs) / n),
             (lambda x: dt.reduce_scatter(x, group), lambda xs, r: sum(xs).chunk(n)[r]),
             (lambda x: dt.reduce_scatter(x, group, "average"), lambda xs, r: sum(xs).chunk(n)[r] / n),
             (lambda x: dt.all_to_all(x, group), lambda xs, r: torch.cat([x.chunk(n)[r] for x in xs])),
@@ -173,10 +192,15 @@ def test_gradients():
             assert torch.allclose(x.grad, all_of[me].grad, rtol=1e-5), x.grad - all_of[me].grad
         with pytest.raises(devcomm.NotSupported, match="and none with 'max'"):
             dt.all_reduce(inputs[0].requires_grad_(), group, "max").sum().backward()
-        with pytest.raises(devcomm.NotSupported, match="all_reduce_ has no gradient"):
-            dt.all_reduce_(inputs[0].requires_grad_() * 1, group)
+        for call in (lambda x: dt.all_reduce_(x, group), lambda x: ops.all_reduce(comm, x)):
+            with pytest.raises(devcomm.NotSupported, match="all_reduce: the tensor requires a gradient"):
+                call(inputs[0].requires_grad_() * 1)
+            with torch.no_grad():
+                call(inputs[0].clone().requires_grad_())
+        parameter = torch.nn.Parameter(torch.full((3,), me + 1.0))
         with torch.no_grad():
-            dt.all_reduce_(inputs[0].clone(), group)
+            ops.all_reduce(comm, parameter, "max", out=parameter)
+        assert (parameter == n).all()
 
     devcomm.run_ranks(rank, 3)
 
@@ -220,3 +244,5 @@ def test_bad_input(group):
         torch.ops.devcomm.send_receive([torch.zeros(3)], [0, 0], [], [], group)
     with pytest.raises(devcomm.InvalidArgument, match="not contiguous"):
         dt.all_reduce_(torch.zeros(3, 4).t(), group)
+    with pytest.raises(devcomm.InvalidArgument, match="negatives of its elements; give it resolve_neg"):
+        ops.all_reduce(dt._comm(group), torch._neg_view(torch.ones(3)))

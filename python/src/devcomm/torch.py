@@ -12,6 +12,7 @@ whose names end in `_` write to their input. `all_reduce` and `reduce_scatter` (
 from __future__ import annotations
 
 import contextlib
+import itertools
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,21 +23,23 @@ import devcomm
 from devcomm import _native as native
 from devcomm import ops
 
-_groups: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_groups: dict[int, weakref.ref[devcomm.Communicator]] = {}
+_numbers = itertools.count(1)  # none stands for another communicator later
 
 
 def group(comm: devcomm.Communicator) -> int:
     """The number that operators take for the communicator, which stays alive as long as somebody else keeps it."""
     for number, known in list(_groups.items()):
-        if known is comm:
+        if known() is comm:
             return number
-    number = max(_groups.keys(), default=0) + 1
-    _groups[number] = comm
+    number = next(_numbers)
+    _groups[number] = weakref.ref(comm)
     return number
 
 
 def _comm(number: int) -> devcomm.Communicator:
-    comm = _groups.get(number)
+    known = _groups.get(number)
+    comm = None if known is None else known()
     if comm is None:
         raise devcomm.InvalidArgument(
             f"group {number} is of no communicator that lives; take it of devcomm.torch.group"
@@ -45,42 +48,32 @@ def _comm(number: int) -> devcomm.Communicator:
 
 
 _library = torch.library.Library("devcomm", "DEF")
+_defined = torch.ops.devcomm
 
 
-def _define(schema: str, run: Any, shape: Any, gradient: Any = None) -> None:
-    """`shape` makes the result of tensors without memory, and `gradient` that of the input of that of the result and the
-    other arguments."""
-    name = schema.split("(")[0]
+def _define(own_arguments: str, returns: str, run: Any, shape: Any, gradient: Any = None) -> None:
+    """An operator with its own arguments and those that all have. `run` takes them all, and `shape` makes the
+    result of tensors without memory. `gradient` takes that of the result and what stands behind the input."""
+    name = own_arguments.split("(")[0]
+    schema = f"{own_arguments}, int group, *, int max_blocks=0, bool dependent=False) -> {returns}"
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
-    if gradient is None:
-
-        def run_without_gradient(*arguments: Any) -> Any:
-            _refuse_gradients(name, arguments)
-            return run(*arguments)
-
-        _library.impl(name, run_without_gradient, "CompositeExplicitAutograd")
-    else:
-        _library.impl(name, run, "CompositeExplicitAutograd")
-
-        def keep(ctx: Any, inputs: Any, output: Any) -> None:
-            ctx.others = inputs[1:]
-
-        def backward(ctx: Any, of_result: torch.Tensor) -> Any:
-            return (gradient(of_result, *ctx.others), *(None for _ in ctx.others))
-
-        torch.library.register_autograd(f"devcomm::{name}", backward, setup_context=keep, lib=_library)
+    _library.impl(name, run, "CompositeExplicitAutograd")
     torch.library.register_fake(f"devcomm::{name}", shape, lib=_library)
-
-
-def _refuse_gradients(name: str, arguments: Any) -> None:
-    if not torch.is_grad_enabled():
+    if gradient is None:
         return
-    for argument in arguments:
-        for each in argument if isinstance(argument, (list, tuple)) else [argument]:
-            if isinstance(each, torch.Tensor) and each.requires_grad:
-                raise devcomm.NotSupported(
-                    f"{name} has no gradient; call it under torch.no_grad(), or on tensor.detach()"
-                )
+
+    def keep(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
+        ctx.others, ctx.how = inputs[1:], keyword_only_inputs
+
+    def backward(ctx: Any, of_result: torch.Tensor) -> Any:
+        return (gradient(of_result, *ctx.others, **ctx.how), *(None for _ in ctx.others))
+
+    torch.library.register_autograd(f"devcomm::{name}", backward, setup_context=keep, lib=_library)
+
+
+def _how(max_blocks: int, dependent: bool) -> dict[str, Any]:
+    """Without what is the default, which PyTorch's dispatcher would look at for a microsecond."""
+    return {"max_blocks": max_blocks, "dependent": dependent} if max_blocks or dependent else {}
 
 
 def _is_linear(name: str, op: str) -> None:
@@ -88,76 +81,62 @@ def _is_linear(name: str, op: str) -> None:
         raise devcomm.NotSupported(f"{name} has a gradient with 'sum' and 'average', and none with '{op}'")
 
 
-def _gradient_of_all_reduce(of_result: torch.Tensor, op: str, group: int) -> torch.Tensor:
+def _gradient_of_all_reduce(of_result: torch.Tensor, op: str, group: int, **how: Any) -> Any:
     _is_linear("all_reduce", op)
-    return torch.ops.devcomm.all_reduce(of_result, op, group)  # type: ignore[no-any-return]
+    return _defined.all_reduce(of_result, op, group, **how)
 
 
-def _gradient_of_reduce_scatter(of_result: torch.Tensor, op: str, group: int) -> torch.Tensor:
+def _gradient_of_reduce_scatter(of_result: torch.Tensor, op: str, group: int, **how: Any) -> Any:
     _is_linear("reduce_scatter", op)
-    whole = torch.ops.devcomm.all_gather(of_result, group)
-    return whole / _comm(group).lsa.size if op == "average" else whole  # type: ignore[no-any-return]
+    whole = _defined.all_gather(of_result, group, **how)
+    return whole / _comm(group).lsa.size if op == "average" else whole
 
 
-def _gradient_of_all_gather(of_result: torch.Tensor, group: int) -> torch.Tensor:
-    return torch.ops.devcomm.reduce_scatter(of_result, "sum", group)  # type: ignore[no-any-return]
+def _gradient_of_all_gather(of_result: torch.Tensor, group: int, **how: Any) -> Any:
+    return _defined.reduce_scatter(of_result, "sum", group, **how)
 
 
-def _gradient_of_all_to_all(of_result: torch.Tensor, group: int) -> torch.Tensor:
-    return torch.ops.devcomm.all_to_all(of_result, group)  # type: ignore[no-any-return]
+def _gradient_of_all_to_all(of_result: torch.Tensor, group: int, **how: Any) -> Any:
+    return _defined.all_to_all(of_result, group, **how)
 
 
-def _like(input: torch.Tensor, *_: Any) -> torch.Tensor:
+def _like(input: torch.Tensor, *_: Any, **how: Any) -> torch.Tensor:
     return torch.empty_like(input, memory_format=torch.contiguous_format)
 
 
-def _part(input: torch.Tensor, op: str, group: int) -> torch.Tensor:
+def _part(input: torch.Tensor, op: str, group: int, **how: Any) -> torch.Tensor:
     return input.new_empty((input.shape[0] // _comm(group).lsa.size, *input.shape[1:]))
 
 
-def _whole(input: torch.Tensor, group: int) -> torch.Tensor:
+def _whole(input: torch.Tensor, group: int, **how: Any) -> torch.Tensor:
     return input.new_empty((input.shape[0] * _comm(group).lsa.size, *input.shape[1:]))
 
 
-def _in_place(input: torch.Tensor, *_: Any) -> None:
+def _in_place(*_: Any, **how: Any) -> None:
     return None
 
 
-def _run_all_reduce(input: torch.Tensor, op: str, group: int) -> torch.Tensor:
-    return ops.all_reduce(_comm(group), input.contiguous(), op)  # type: ignore[no-any-return]
+def _run_all_reduce_(input: torch.Tensor, op: str, group: int, **how: Any) -> None:
+    ops.all_reduce(_comm(group), input, op, out=input, **how)
 
 
-def _run_all_reduce_(input: torch.Tensor, op: str, group: int) -> None:
-    ops.all_reduce(_comm(group), input, op, out=input)
+def _run_broadcast_(input: torch.Tensor, root: int, group: int, **how: Any) -> None:
+    ops.broadcast(_comm(group), input, root, out=input, **how)
 
 
-def _run_reduce_scatter(input: torch.Tensor, op: str, group: int) -> torch.Tensor:
-    return ops.reduce_scatter(_comm(group), input.contiguous(), op)  # type: ignore[no-any-return]
-
-
-def _run_all_gather(input: torch.Tensor, group: int) -> torch.Tensor:
-    return ops.all_gather(_comm(group), input.contiguous())  # type: ignore[no-any-return]
-
-
-def _run_broadcast_(input: torch.Tensor, root: int, group: int) -> None:
-    ops.broadcast(_comm(group), input, root, out=input)
-
-
-def _run_all_to_all(input: torch.Tensor, group: int) -> torch.Tensor:
-    return ops.all_to_all(_comm(group), input.contiguous())  # type: ignore[no-any-return]
-
-
-def _run_all_to_all_v(
-    input: torch.Tensor, counts: torch.Tensor, out: torch.Tensor, counts_out: torch.Tensor, group: int
+def _run_all_reduce_rms_norm_quantized(
+    input: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    out: torch.Tensor,
+    scale: torch.Tensor | None,
+    scales: torch.Tensor | None,
+    eps: float,
+    group: int,
+    **how: Any,
 ) -> None:
-    ops.all_to_all_v(_comm(group), input.contiguous(), counts.contiguous(), out=out, counts_out=counts_out)
-
-
-def _run_all_reduce_rms_norm(
-    input: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float, group: int
-) -> torch.Tensor:
-    return ops.all_reduce_rms_norm(  # type: ignore[no-any-return]
-        _comm(group), input.contiguous(), residual, weight.contiguous(), eps
+    ops.all_reduce_rms_norm(
+        _comm(group), input.contiguous(), residual, weight.contiguous(), eps, out=out, scale=scale, scales=scales, **how
     )
 
 
@@ -167,6 +146,7 @@ def _run_send_receive(
     receives: Sequence[torch.Tensor],
     sources: Sequence[int],
     group: int,
+    **how: Any,
 ) -> None:
     if len(sends) != len(destinations) or len(receives) != len(sources):
         raise devcomm.InvalidArgument(
@@ -174,87 +154,174 @@ def _run_send_receive(
             f"{len(sources)}"
         )
     contiguous = [tensor.contiguous() for tensor in sends]
-    ops.send_receive(_comm(group), list(zip(contiguous, destinations)), list(zip(receives, sources)))
+    ops.send_receive(_comm(group), list(zip(contiguous, destinations)), list(zip(receives, sources)), **how)
 
 
-_define("all_reduce(Tensor input, str op, int group) -> Tensor", _run_all_reduce, _like, _gradient_of_all_reduce)
-_define("all_reduce_(Tensor(a!) input, str op, int group) -> ()", _run_all_reduce_, _in_place)
 _define(
-    "reduce_scatter(Tensor input, str op, int group) -> Tensor", _run_reduce_scatter, _part, _gradient_of_reduce_scatter
+    "all_reduce(Tensor input, str op",
+    "Tensor",
+    lambda input, op, group, **how: ops.all_reduce(_comm(group), input.contiguous(), op, **how),
+    _like,
+    _gradient_of_all_reduce,
 )
-_define("all_gather(Tensor input, int group) -> Tensor", _run_all_gather, _whole, _gradient_of_all_gather)
-_define("broadcast_(Tensor(a!) input, int root, int group) -> ()", _run_broadcast_, _in_place)
-_define("all_to_all(Tensor input, int group) -> Tensor", _run_all_to_all, _like, _gradient_of_all_to_all)
+_define("all_reduce_(Tensor(a!) input, str op", "()", _run_all_reduce_, _in_place)
 _define(
-    "all_to_all_v(Tensor input, Tensor counts, Tensor(a!) out, Tensor(b!) counts_out, int group) -> ()",
-    _run_all_to_all_v,
+    "reduce_scatter(Tensor input, str op",
+    "Tensor",
+    lambda input, op, group, **how: ops.reduce_scatter(_comm(group), input.contiguous(), op, **how),
+    _part,
+    _gradient_of_reduce_scatter,
+)
+_define(
+    "all_gather(Tensor input",
+    "Tensor",
+    lambda input, group, **how: ops.all_gather(_comm(group), input.contiguous(), **how),
+    _whole,
+    _gradient_of_all_gather,
+)
+_define("broadcast_(Tensor(a!) input, int root", "()", _run_broadcast_, _in_place)
+_define(
+    "all_to_all(Tensor input",
+    "Tensor",
+    lambda input, group, **how: ops.all_to_all(_comm(group), input.contiguous(), **how),
+    _like,
+    _gradient_of_all_to_all,
+)
+_define(
+    "all_to_all_v(Tensor input, Tensor counts, Tensor(a!) out, Tensor(b!) counts_out",
+    "()",
+    lambda input, counts, out, counts_out, group, **how: ops.all_to_all_v(
+        _comm(group), input.contiguous(), counts.contiguous(), out=out, counts_out=counts_out, **how
+    ),
     _in_place,
 )
 _define(
-    "all_reduce_rms_norm(Tensor input, Tensor(a!) residual, Tensor weight, float eps, int group) -> Tensor",
-    _run_all_reduce_rms_norm,
+    "all_reduce_rms_norm(Tensor input, Tensor(a!) residual, Tensor weight, float eps",
+    "Tensor",
+    lambda input, residual, weight, eps, group, **how: ops.all_reduce_rms_norm(
+        _comm(group), input.contiguous(), residual, weight.contiguous(), eps, **how
+    ),
     _like,
 )
 _define(
-    "send_receive(Tensor[] sends, int[] destinations, Tensor(a!)[] receives, int[] sources, int group) -> ()",
+    "all_reduce_rms_norm_quantized(Tensor input, Tensor(a!) residual, Tensor weight, Tensor(b!) out, Tensor? scale, "
+    "Tensor(c!)? scales, float eps",
+    "()",
+    _run_all_reduce_rms_norm_quantized,
+    _in_place,
+)
+_define(
+    "send_receive(Tensor[] sends, int[] destinations, Tensor(a!)[] receives, int[] sources",
+    "()",
     _run_send_receive,
     _in_place,
 )
 
 
-def all_reduce(input: torch.Tensor, group: int, op: str = "sum") -> torch.Tensor:
+def all_reduce(
+    input: torch.Tensor, group: int, op: str = "sum", *, max_blocks: int = 0, dependent: bool = False
+) -> torch.Tensor:
     """As `devcomm.ops.all_reduce`."""
-    return torch.ops.devcomm.all_reduce(input, op, group)  # type: ignore[no-any-return]
+    return _defined.all_reduce(input, op, group, **_how(max_blocks, dependent))  # type: ignore[no-any-return]
 
 
-def all_reduce_(input: torch.Tensor, group: int, op: str = "sum") -> torch.Tensor:
+def all_reduce_(
+    input: torch.Tensor, group: int, op: str = "sum", *, max_blocks: int = 0, dependent: bool = False
+) -> torch.Tensor:
     """The same in place."""
-    torch.ops.devcomm.all_reduce_(input, op, group)
+    _defined.all_reduce_(input, op, group, **_how(max_blocks, dependent))
     return input
 
 
-def reduce_scatter(input: torch.Tensor, group: int, op: str = "sum") -> torch.Tensor:
+def reduce_scatter(
+    input: torch.Tensor, group: int, op: str = "sum", *, max_blocks: int = 0, dependent: bool = False
+) -> torch.Tensor:
     """As `devcomm.ops.reduce_scatter`."""
-    return torch.ops.devcomm.reduce_scatter(input, op, group)  # type: ignore[no-any-return]
+    return _defined.reduce_scatter(input, op, group, **_how(max_blocks, dependent))  # type: ignore[no-any-return]
 
 
-def all_gather(input: torch.Tensor, group: int) -> torch.Tensor:
+def all_gather(input: torch.Tensor, group: int, *, max_blocks: int = 0, dependent: bool = False) -> torch.Tensor:
     """As `devcomm.ops.all_gather`."""
-    return torch.ops.devcomm.all_gather(input, group)  # type: ignore[no-any-return]
+    return _defined.all_gather(input, group, **_how(max_blocks, dependent))  # type: ignore[no-any-return]
 
 
-def broadcast_(input: torch.Tensor, group: int, root: int = 0) -> torch.Tensor:
+def broadcast_(
+    input: torch.Tensor, group: int, root: int = 0, *, max_blocks: int = 0, dependent: bool = False
+) -> torch.Tensor:
     """As `devcomm.ops.broadcast`, in place."""
-    torch.ops.devcomm.broadcast_(input, root, group)
+    _defined.broadcast_(input, root, group, **_how(max_blocks, dependent))
     return input
 
 
-def all_to_all(input: torch.Tensor, group: int) -> torch.Tensor:
+def all_to_all(input: torch.Tensor, group: int, *, max_blocks: int = 0, dependent: bool = False) -> torch.Tensor:
     """As `devcomm.ops.all_to_all`."""
-    return torch.ops.devcomm.all_to_all(input, group)  # type: ignore[no-any-return]
+    return _defined.all_to_all(input, group, **_how(max_blocks, dependent))  # type: ignore[no-any-return]
 
 
 def all_to_all_v(
-    input: torch.Tensor, counts: torch.Tensor, out: torch.Tensor, counts_out: torch.Tensor, group: int
+    input: torch.Tensor,
+    counts: torch.Tensor,
+    out: torch.Tensor,
+    counts_out: torch.Tensor,
+    group: int,
+    *,
+    max_blocks: int = 0,
+    dependent: bool = False,
 ) -> None:
     """As `devcomm.ops.all_to_all_v`."""
-    torch.ops.devcomm.all_to_all_v(input, counts, out, counts_out, group)
+    _defined.all_to_all_v(input, counts, out, counts_out, group, **_how(max_blocks, dependent))
 
 
 def all_reduce_rms_norm(
-    input: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, group: int, eps: float = 1e-6
+    input: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    group: int,
+    eps: float = 1e-6,
+    *,
+    max_blocks: int = 0,
+    dependent: bool = False,
 ) -> torch.Tensor:
     """As `devcomm.ops.all_reduce_rms_norm`: adds to `residual`, and returns its norm."""
-    return torch.ops.devcomm.all_reduce_rms_norm(input, residual, weight, eps, group)  # type: ignore[no-any-return]
+    return _defined.all_reduce_rms_norm(  # type: ignore[no-any-return]
+        input, residual, weight, eps, group, **_how(max_blocks, dependent)
+    )
+
+
+def all_reduce_rms_norm_quantized(
+    input: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    out: torch.Tensor,
+    group: int,
+    eps: float = 1e-6,
+    *,
+    scale: torch.Tensor | None = None,
+    scales: torch.Tensor | None = None,
+    max_blocks: int = 0,
+    dependent: bool = False,
+) -> torch.Tensor:
+    """As `devcomm.ops.all_reduce_rms_norm` with an `out` of `torch.float8_e4m3fn` or `torch.float8_e5m2`, which it
+    returns: with `scale`, which is read, or `scales`, which are written."""
+    _defined.all_reduce_rms_norm_quantized(
+        input, residual, weight, out, scale, scales, eps, group, **_how(max_blocks, dependent)
+    )
+    return out
 
 
 def send_receive(
-    sends: Sequence[tuple[torch.Tensor, int]], receives: Sequence[tuple[torch.Tensor, int]], group: int
+    sends: Sequence[tuple[torch.Tensor, int]],
+    receives: Sequence[tuple[torch.Tensor, int]],
+    group: int,
+    *,
+    max_blocks: int = 0,
+    dependent: bool = False,
 ) -> None:
     """As `devcomm.ops.send_receive`."""
-    torch.ops.devcomm.send_receive(
+    _defined.send_receive(
         [tensor for tensor, _ in sends], [peer for _, peer in sends],
         [tensor for tensor, _ in receives], [peer for _, peer in receives], group,
+        **_how(max_blocks, dependent),
     )  # fmt: skip
 
 

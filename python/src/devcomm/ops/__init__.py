@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import concurrent.futures
 import ctypes
-import dataclasses
 import functools
 import math
 import os
 import pathlib
+import sys
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -120,39 +120,67 @@ def _session(protocol: str) -> str:
     return f"devcomm::lsa::{protocol}_session<devcomm::block>"
 
 
-@dataclasses.dataclass(slots=True)
 class _Call:
-    """An operator's arrays, looked at."""
+    """An operator's input, looked at, and how it is launched."""
 
-    comm: devcomm.Communicator
-    context: _Context
-    name: str
-    source: Any
-    facts: Any
-    on_host: bool
-    dependent: bool
-    stream: Any
-    shape: tuple[int, ...]
-    dtype: str
-    count: int
+    __slots__ = ("comm", "context", "name", "source", "facts", "on_host", "dependent", "stream")
+
+    def __init__(self, comm: devcomm.Communicator, name: str, source: Any, dependent: bool, stream: Any) -> None:
+        if not isinstance(comm, native.Communicator):
+            raise native.InvalidArgument(f"{name}: the first argument is a Communicator; it is a {type(comm).__name__}")
+        self.comm = comm
+        self.name = name
+        self.source = source
+        self.facts = native.array_facts(source, name)
+        self.on_host = self.facts.on_host
+        self.dependent = dependent
+        self.stream = _torch_stream(source, comm) if stream is None else stream
+        self.context = _context_of(comm)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.facts.shape  # type: ignore[no-any-return]
+
+    @property
+    def dtype(self) -> str:
+        return self.facts.dtype  # type: ignore[no-any-return]
+
+    @property
+    def count(self) -> int:
+        return self.facts.elements  # type: ignore[no-any-return]
 
     def refuse(self, why: str) -> native.InvalidArgument:
         return native.InvalidArgument(f"{self.name} (rank {self.comm.rank} of {self.comm.size}): {why}")
 
-    def result(self, out: Any, shape: tuple[int, ...], allowed: str = "", allowed_offset: int = 0) -> Any:
-        """`out` where it fits, else a new array of the input's library. With `allowed`, words for the error's text, it may
-        overlap the input if it begins `allowed_offset` bytes behind the input's begin."""
+    def result(
+        self,
+        out: Any,
+        shape: tuple[int, ...] | None = None,
+        allowed: str = "",
+        allowed_offset: int = 0,
+        dtype: str = "",
+    ) -> tuple[Any, Any]:
+        """`out` where it fits, else a new array of the input's library, and its facts. Shape and type are the input's
+        where none is given. With `allowed`, words for the error's text, it may overlap the input if it begins
+        `allowed_offset` bytes behind the input's begin."""
         if out is None:
-            return _new_array(self, shape)
+            out = _new_array(self, self.shape if shape is None else shape)
+            return out, native.array_facts(out, self.name)
+        if out is self.source and allowed and allowed_offset == 0:
+            self.check_written("out", self.facts)
+            return out, self.facts
         facts = native.array_facts(out, self.name)
-        if facts.shape != shape or facts.dtype != self.dtype:
-            raise self.refuse(
-                f"the result has shape {shape} and type {self.dtype}; out has {facts.shape} and {facts.dtype}"
-            )
+        if shape is not None or dtype or not facts.is_like(self.facts):
+            shape = self.shape if shape is None else shape
+            dtype = dtype or self.dtype
+            if facts.shape != shape or facts.dtype != dtype:
+                raise self.refuse(
+                    f"the result has shape {shape} and type {dtype}; out has {facts.shape} and {facts.dtype}"
+                )
         if not allowed or facts.data - self.facts.data != allowed_offset:
             self.check_apart("out", facts, allowed)
         self.check_written("out", facts)
-        return out
+        return out, facts
 
     def check_written(self, name: str, facts: Any) -> None:
         if facts.read_only:
@@ -161,8 +189,7 @@ class _Call:
     def check_apart(
         self, name: str, facts: Any, allowed: str = "", other: str = "the input", of_other: Any = None
     ) -> None:
-        of_other = of_other or self.facts
-        if facts.data < of_other.data + of_other.bytes and of_other.data < facts.data + facts.bytes:
+        if facts.overlaps(of_other or self.facts):
             raise self.refuse(f"{name} overlaps {other}; give it other memory{allowed}")
 
     def number(self, name: str, value: Any, lowest: int, highest: int) -> int:
@@ -178,27 +205,18 @@ class _Call:
             self.context.device_comm.check()
 
 
-def _begin(comm: devcomm.Communicator, name: str, source: Any, dependent: bool, stream: Any) -> _Call:
-    if not isinstance(comm, native.Communicator):
-        raise native.InvalidArgument(f"{name}: the first argument is a Communicator; it is a {type(comm).__name__}")
-    facts = native.array_facts(source, name)
-    if stream is None and native.backend == "cuda" and type(source).__module__ == "torch":
-        import torch
-
-        stream = torch.cuda.current_stream(comm.device)
-    on_host = facts.on_host and not isinstance(source, native.SymmetricArray)
-    shape = facts.shape
-    return _Call(
-        comm, _context_of(comm), name, source, facts, on_host, dependent, stream, shape, facts.dtype, math.prod(shape)
-    )
+def _torch_stream(source: Any, comm: devcomm.Communicator) -> Any:
+    """PyTorch's current stream for its tensors, as a number; else none."""
+    if native.backend != "cuda" or not type(source).__module__.startswith("torch"):
+        return None
+    # As what Triton and Inductor launch does: an object of torch.cuda.Stream would cost as much as the launch.
+    return sys.modules["torch"]._C._cuda_getCurrentRawStream(comm.device)
 
 
 def _new_array(call: _Call, shape: tuple[int, ...]) -> Any:
     module = type(call.source).__module__.split(".")[0]
     if module == "torch":
-        import torch
-
-        return torch.empty(shape, dtype=call.source.dtype, device=call.source.device)
+        return call.source.new_empty(shape)
     if isinstance(call.source, native.SymmetricArray):
         return call.comm.empty(shape, call.dtype)
     if module in ("numpy", "ml_dtypes"):
@@ -252,15 +270,16 @@ def all_reduce(
 ) -> Any:
     """`op` over the ranks' arrays, on all ranks. `out` may be the input. Accumulates in the order of the ranks, in
     float32 where the type is narrower."""
-    call = _begin(comm, "all_reduce", input, dependent, stream)
-    result = call.result(out, call.shape, ", or the input itself")
-    key = (call.count, call.dtype, op, max_blocks)
+    call = _Call(comm, "all_reduce", input, dependent, stream)
+    result, of_result = call.result(out, allowed=", or the input itself")
+    count = call.count
+    key = (count, call.dtype, op, max_blocks)
     chosen = call.context.all_reduces.get(key)
     if chosen is None:
         chosen = call.context.all_reduces[key] = _choose_all_reduce(call, op, max_blocks)
-    if call.count != 0:
+    if count != 0:
         kernel, blocks, threads, resources = chosen
-        call.launch(kernel, blocks, threads, *resources, input, result, call.count)
+        call.launch(kernel, blocks, threads, *resources, call.facts, of_result, count)
     return result
 
 
@@ -297,12 +316,12 @@ def reduce_scatter(
 ) -> Any:
     """`op` over the ranks' arrays, of which each rank gets its part along the first axis, which the ranks divide
     evenly."""
-    call = _begin(comm, "reduce_scatter", input, dependent, stream)
+    call = _Call(comm, "reduce_scatter", input, dependent, stream)
     kind, operator = _operator(call, op)
     shape = _part(call)
     part_bytes = call.facts.bytes // call.context.ranks
-    result = call.result(out, shape, ", or this rank's part of the input", comm.lsa.rank * part_bytes)
-    _packets(call, f"reduce_scatter<{kind}, {operator}, ", max_blocks, result, call.count // call.context.ranks)
+    result, of_result = call.result(out, shape, ", or this rank's part of the input", comm.lsa.rank * part_bytes)
+    _packets(call, f"reduce_scatter<{kind}, {operator}, ", max_blocks, of_result, call.count // call.context.ranks)
     return result
 
 
@@ -316,12 +335,12 @@ def all_gather(
     stream: Any = None,
 ) -> Any:
     """The arrays of all ranks, one behind the other along the first axis, on all ranks."""
-    call = _begin(comm, "all_gather", input, dependent, stream)
+    call = _Call(comm, "all_gather", input, dependent, stream)
     if not call.shape:
         raise call.refuse("an array without axes cannot be gathered; reshape it to (1,)")
     shape = (call.shape[0] * call.context.ranks, *call.shape[1:])
-    result = call.result(out, shape, ", or of it this rank's part as input", -comm.lsa.rank * call.facts.bytes)
-    _packets(call, f"all_gather<{_moved(call)}, ", max_blocks, result, call.count)
+    result, of_result = call.result(out, shape, ", or of it this rank's part as input", -comm.lsa.rank * call.facts.bytes)
+    _packets(call, f"all_gather<{_moved(call)}, ", max_blocks, of_result, call.count)
     return result
 
 
@@ -336,10 +355,10 @@ def broadcast(
     stream: Any = None,
 ) -> Any:
     """The array of member `root` of the LSA team, on all ranks. `out` may be the input."""
-    call = _begin(comm, "broadcast", input, dependent, stream)
+    call = _Call(comm, "broadcast", input, dependent, stream)
     root = call.number("root, a member of the LSA team,", root, 0, call.context.ranks - 1)
-    result = call.result(out, call.shape, ", or the input itself")
-    _packets(call, f"broadcast<{_moved(call)}, ", max_blocks, result, call.count, root)
+    result, of_result = call.result(out, allowed=", or the input itself")
+    _packets(call, f"broadcast<{_moved(call)}, ", max_blocks, of_result, call.count, root)
     return result
 
 
@@ -354,10 +373,10 @@ def all_to_all(
 ) -> Any:
     """Part `r` of the array along the first axis goes to rank `r`, and the parts that come lie in the ranks' order. The
     ranks divide the axis evenly. `out` is other memory than the input."""
-    call = _begin(comm, "all_to_all", input, dependent, stream)
+    call = _Call(comm, "all_to_all", input, dependent, stream)
     _part(call)
-    result = call.result(out, call.shape)
-    _packets(call, f"all_to_all<{_moved(call)}, ", max_blocks, result, call.count // call.context.ranks)
+    result, of_result = call.result(out)
+    _packets(call, f"all_to_all<{_moved(call)}, ", max_blocks, of_result, call.count // call.context.ranks)
     return result
 
 
@@ -378,7 +397,7 @@ def all_to_all_v(
     Both counts are arrays of 64-bit integers, on the device where the others are: the host never looks at them on GPUs.
     Rows past the end of `out` are left out; compare `counts_out` with its length. On arrays of the host that is an error.
     """
-    call = _begin(comm, "all_to_all_v", input, dependent, stream)
+    call = _Call(comm, "all_to_all_v", input, dependent, stream)
     ranks = call.context.ranks
     row = math.prod(call.shape[1:])
     facts = native.array_facts(out, call.name)
@@ -414,7 +433,7 @@ def all_to_all_v(
     threads = 64 if native.backend != "cuda" else 512
     call.launch(
         _kernel(comm, f"all_to_all_v<{_moved(call)}, {_session('ll')}>"), blocks, threads, call.context.mailboxes["ll"],
-        input, call.shape[0], counts, out, counts_out, row, facts.shape[0], shared_bytes=8 * (3 * ranks + 1),
+        call.facts, call.shape[0], of_counts, facts, of_counts_out, row, facts.shape[0], shared_bytes=8 * (3 * ranks + 1),
     )  # fmt: skip
     if call.on_host:
         total = int(numpy.asarray(counts_out).sum())
@@ -443,7 +462,7 @@ def all_reduce_rms_norm(
     With `out` of `float8_e4m3fn` or `float8_e5m2` the rows are quantized. `scale`, one float32 in an array, is given:
     `out = value / scale`. Or `scales`, of float32 and shape `(..., hidden // 128)`, gets the scale of each row and group of
     128 elements: the group's largest magnitude over the type's largest number."""
-    call = _begin(comm, "all_reduce_rms_norm", input, dependent, stream)
+    call = _Call(comm, "all_reduce_rms_norm", input, dependent, stream)
     if call.dtype not in OF_LAMPORT:
         raise call.refuse(f"elements are float32, float16 or bfloat16; they are {call.dtype}")
     hidden = call.shape[-1] if call.shape else 0
@@ -462,16 +481,16 @@ def all_reduce_rms_norm(
             )
         call.check_apart(name, each)
     call.check_written("residual", of_residual)
-    rows_as, result_call = "", call
+    rows_as, result_as = "", call.dtype
     if out is not None:
         of_out = native.array_facts(out, call.name)
         call.check_apart("out", of_out, other="residual", of_other=of_residual)
         if of_out.dtype in FLOAT8:
             rows_as = _quantized(call, of_out, hidden, scale, scales)
-            result_call = dataclasses.replace(call, dtype=of_out.dtype)
-    if result_call is call and (scale is not None or scales is not None):
+            result_as = of_out.dtype
+    if not rows_as and (scale is not None or scales is not None):
         raise call.refuse(f"scale and scales are for an out of {' or '.join(FLOAT8)}")
-    result = result_call.result(out, call.shape, ", or the input itself")
+    result, of_result = call.result(out, allowed=", or the input itself", dtype=result_as)
     rows = call.count // hidden
     blocks = min(rows, _blocks(call, max_blocks), MAX_BLOCKS)
     if rows == 0:
@@ -479,7 +498,7 @@ def all_reduce_rms_norm(
     threads = 64 if native.backend != "cuda" else 256
     call.launch(
         _kernel(comm, f"all_reduce_rms_norm<{IN_CPP[call.dtype]}, {_session('lamport')}{rows_as}>"), blocks, threads,
-        call.context.mailboxes["lamport"], input, residual, weight, result, rows, hidden, eps,
+        call.context.mailboxes["lamport"], call.facts, of_residual, of_weight, of_result, rows, hidden, eps,
         scales if scale is None else scale, shared_bytes=hidden * size * 5 // 4,
     )  # fmt: skip
     return result
@@ -549,7 +568,7 @@ def send_receive(
     if not listed:
         _context_of(comm)
         return
-    call = _begin(comm, "send_receive", listed[0][0], dependent, stream)
+    call = _Call(comm, "send_receive", listed[0][0], dependent, stream)
     if len(listed) > MAX_MESSAGES:
         raise call.refuse(f"a call has {MAX_MESSAGES} messages at most; this one has {len(listed)}")
     group = _MessageGroup(count=len(listed))
@@ -564,7 +583,7 @@ def send_receive(
         message.receives = receives_it
         if facts.bytes != 0:
             places.append((facts.data, facts.data + facts.bytes, receives_it))
-        call.on_host |= facts.on_host and not isinstance(array, native.SymmetricArray)
+        call.on_host |= facts.on_host
     end_of_any = end_of_received = 0
     for begin, end, receives_it in sorted(places):
         if begin < end_of_received or (receives_it and begin < end_of_any):
@@ -591,13 +610,13 @@ def _moved(call: _Call) -> str:
     return MOVED_AS[native.element_bytes(call.dtype)]
 
 
-def _packets(call: _Call, kernel: str, max_blocks: int, result: Any, count: int, *further: Any) -> None:
+def _packets(call: _Call, kernel: str, max_blocks: int, of_result: Any, count: int, *further: Any) -> None:
     protocol, blocks, threads = _shape_of_launch(call, count * native.element_bytes(call.dtype), max_blocks)
     if count == 0:
         return
     call.launch(
         _kernel(call.comm, f"{kernel}{_session(protocol)}>"), blocks, threads,
-        call.context.mailboxes[protocol], call.source, result, count, *further,
+        call.context.mailboxes[protocol], call.facts, of_result, count, *further,
     )  # fmt: skip
 
 
