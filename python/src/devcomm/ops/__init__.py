@@ -19,7 +19,7 @@ import os
 import pathlib
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import devcomm
@@ -83,8 +83,9 @@ class _Context:
         self.connections = needs.add_connections(STRIPES)
         self.ranks = comm.lsa.size
         self.device_comm = comm.create_device_comm(needs)
-        # Kept, as choosing takes longer than a launch.
-        self.all_reduces: dict[tuple[int, str, str, int], Any] = {}
+        # By operator and its arguments: kernel, blocks, threads and the kernel's first arguments. Kept, as choosing takes
+        # longer than a launch.
+        self.chosen: dict[tuple[str, int, str, str, int], tuple[Any, int, int, tuple[Any, ...]]] = {}
 
 
 def _context_of(comm: devcomm.Communicator) -> _Context:
@@ -273,10 +274,10 @@ def all_reduce(
     call = _Call(comm, "all_reduce", input, dependent, stream)
     result, of_result = call.result(out, allowed=", or the input itself")
     count = call.count
-    key = (count, call.dtype, op, max_blocks)
-    chosen = call.context.all_reduces.get(key)
+    key = (call.name, count, call.dtype, op, max_blocks)
+    chosen = call.context.chosen.get(key)
     if chosen is None:
-        chosen = call.context.all_reduces[key] = _choose_all_reduce(call, op, max_blocks)
+        chosen = call.context.chosen[key] = _choose_all_reduce(call, op, max_blocks)
     if count != 0:
         kernel, blocks, threads, resources = chosen
         call.launch(kernel, blocks, threads, *resources, call.facts, of_result, count)
@@ -284,7 +285,7 @@ def all_reduce(
 
 
 def _choose_all_reduce(call: _Call, op: str, max_blocks: int) -> tuple[Any, int, int, tuple[Any, ...]]:
-    """Kernel, blocks and threads, and its arguments before the arrays; none for arrays without elements."""
+    """For `_Context.chosen`; no kernel for arrays without elements."""
     kind, operator = _operator(call, op)
     blocks = min(_blocks(call, max_blocks), MAX_BLOCKS)
     if call.count == 0:
@@ -317,11 +318,15 @@ def reduce_scatter(
     """`op` over the ranks' arrays, of which each rank gets its part along the first axis, which the ranks divide
     evenly."""
     call = _Call(comm, "reduce_scatter", input, dependent, stream)
-    kind, operator = _operator(call, op)
     shape = _part(call)
     part_bytes = call.facts.bytes // call.context.ranks
     result, of_result = call.result(out, shape, ", or this rank's part of the input", comm.lsa.rank * part_bytes)
-    _packets(call, f"reduce_scatter<{kind}, {operator}, ", max_blocks, of_result, call.count // call.context.ranks)
+
+    def kernel() -> str:
+        kind, operator = _operator(call, op)
+        return f"reduce_scatter<{kind}, {operator}, "
+
+    _packets(call, kernel, max_blocks, of_result, call.count // call.context.ranks, op=op)
     return result
 
 
@@ -340,7 +345,7 @@ def all_gather(
         raise call.refuse("an array without axes cannot be gathered; reshape it to (1,)")
     shape = (call.shape[0] * call.context.ranks, *call.shape[1:])
     result, of_result = call.result(out, shape, ", or of it this rank's part as input", -comm.lsa.rank * call.facts.bytes)
-    _packets(call, f"all_gather<{_moved(call)}, ", max_blocks, of_result, call.count)
+    _packets(call, lambda: f"all_gather<{_moved(call)}, ", max_blocks, of_result, call.count)
     return result
 
 
@@ -358,7 +363,7 @@ def broadcast(
     call = _Call(comm, "broadcast", input, dependent, stream)
     root = call.number("root, a member of the LSA team,", root, 0, call.context.ranks - 1)
     result, of_result = call.result(out, allowed=", or the input itself")
-    _packets(call, f"broadcast<{_moved(call)}, ", max_blocks, of_result, call.count, root)
+    _packets(call, lambda: f"broadcast<{_moved(call)}, ", max_blocks, of_result, call.count, root)
     return result
 
 
@@ -376,7 +381,7 @@ def all_to_all(
     call = _Call(comm, "all_to_all", input, dependent, stream)
     _part(call)
     result, of_result = call.result(out)
-    _packets(call, f"all_to_all<{_moved(call)}, ", max_blocks, of_result, call.count // call.context.ranks)
+    _packets(call, lambda: f"all_to_all<{_moved(call)}, ", max_blocks, of_result, call.count // call.context.ranks)
     return result
 
 
@@ -463,10 +468,11 @@ def all_reduce_rms_norm(
     `out = value / scale`. Or `scales`, of float32 and shape `(..., hidden // 128)`, gets the scale of each row and group of
     128 elements: the group's largest magnitude over the type's largest number."""
     call = _Call(comm, "all_reduce_rms_norm", input, dependent, stream)
-    if call.dtype not in OF_LAMPORT:
-        raise call.refuse(f"elements are float32, float16 or bfloat16; they are {call.dtype}")
-    hidden = call.shape[-1] if call.shape else 0
-    size = native.element_bytes(call.dtype)
+    dtype, shape = call.dtype, call.shape
+    if dtype not in OF_LAMPORT:
+        raise call.refuse(f"elements are float32, float16 or bfloat16; they are {dtype}")
+    hidden = shape[-1] if shape else 0
+    size = 4 if dtype == "float32" else 2
     if hidden == 0 or hidden * size % 16 != 0:
         raise call.refuse(f"rows fill whole 16 bytes; these have {hidden} elements of {size}")
     if hidden * size > 180 * 1024:
@@ -474,14 +480,12 @@ def all_reduce_rms_norm(
             f"rows have at most 180 KiB, as a block holds one in shared memory; these have {hidden * size} bytes"
         )
     of_residual, of_weight = (native.array_facts(each, call.name) for each in (residual, weight))
-    for name, each, shape in (("residual", of_residual, call.shape), ("weight", of_weight, (hidden,))):
-        if each.shape != shape or each.dtype != call.dtype:
-            raise call.refuse(
-                f"{name} has shape {shape} and type {call.dtype}; this one has {each.shape} and {each.dtype}"
-            )
+    for name, each, wanted in (("residual", of_residual, shape), ("weight", of_weight, (hidden,))):
+        if each.shape != wanted or each.dtype != dtype:
+            raise call.refuse(f"{name} has shape {wanted} and type {dtype}; this one has {each.shape} and {each.dtype}")
         call.check_apart(name, each)
     call.check_written("residual", of_residual)
-    rows_as, result_as = "", call.dtype
+    rows_as, result_as = "", ""
     if out is not None:
         of_out = native.array_facts(out, call.name)
         call.check_apart("out", of_out, other="residual", of_other=of_residual)
@@ -497,11 +501,16 @@ def all_reduce_rms_norm(
         return result
     threads = 64 if native.backend != "cuda" else 256
     call.launch(
-        _kernel(comm, f"all_reduce_rms_norm<{IN_CPP[call.dtype]}, {_session('lamport')}{rows_as}>"), blocks, threads,
-        call.context.mailboxes["lamport"], call.facts, of_residual, of_weight, of_result, rows, hidden, eps,
-        scales if scale is None else scale, shared_bytes=hidden * size * 5 // 4,
+        _kernel(comm, _name_of_norm(dtype, rows_as)), blocks, threads, call.context.mailboxes["lamport"],
+        call.facts, of_residual, of_weight, of_result, rows, hidden, eps, scales if scale is None else scale,
+        shared_bytes=hidden * size * 5 // 4,
     )  # fmt: skip
     return result
+
+
+@functools.cache
+def _name_of_norm(dtype: str, rows_as: str) -> str:
+    return f"all_reduce_rms_norm<{IN_CPP[dtype]}, {_session('lamport')}{rows_as}>"
 
 
 def _quantized(call: _Call, of_out: Any, hidden: int, scale: Any, scales: Any) -> str:
@@ -610,18 +619,27 @@ def _moved(call: _Call) -> str:
     return MOVED_AS[native.element_bytes(call.dtype)]
 
 
-def _packets(call: _Call, kernel: str, max_blocks: int, of_result: Any, count: int, *further: Any) -> None:
-    protocol, blocks, threads = _shape_of_launch(call, count * native.element_bytes(call.dtype), max_blocks)
-    if count == 0:
-        return
-    call.launch(
-        _kernel(call.comm, f"{kernel}{_session(protocol)}>"), blocks, threads,
-        call.context.mailboxes[protocol], call.facts, of_result, count, *further,
-    )  # fmt: skip
+def _packets(
+    call: _Call, kernel: Callable[[], str], max_blocks: int, of_result: Any, count: int, *further: Any, op: str = ""
+) -> None:
+    """Launches what moves `count` elements of a rank by packets; `kernel` is its name up to the session."""
+    key = (call.name, count, call.dtype, op, max_blocks)
+    chosen = call.context.chosen.get(key)
+    if chosen is None:
+        protocol, blocks, threads = _shape_of_launch(call, count * native.element_bytes(call.dtype), max_blocks)
+        name = f"{kernel()}{_session(protocol)}>"
+        chosen = (
+            None if count == 0 else _kernel(call.comm, name), blocks, threads, (call.context.mailboxes[protocol],)
+        )  # fmt: skip
+        call.context.chosen[key] = chosen
+    found, blocks, threads, resources = chosen
+    if count != 0:
+        call.launch(found, blocks, threads, *resources, call.facts, of_result, count, *further)
 
 
 def precompile(dtypes: Sequence[str] = ("float32", "bfloat16", "float16"), operators: Sequence[str] = ("sum",)) -> None:
-    """Compiles what the operators may launch for these types, so that no first call has to."""
+    """Compiles what the operators may launch for these types, so that no first call has to. With an 8-bit type among
+    them, also the norms that write rows of it."""
     sessions = ["ll", "lamport", "ll128"]
     names = []
     for dtype in dtypes:
@@ -645,8 +663,10 @@ def precompile(dtypes: Sequence[str] = ("float32", "bfloat16", "float16"), opera
         ]
         names.append(f"all_to_all_v<{moved}, {_session('ll')}>")
     names.append(SEND_RECEIVE)
-    for dtype in dtypes:
-        if native.type_name(dtype) in OF_LAMPORT:
-            names.append(f"all_reduce_rms_norm<{IN_CPP[native.type_name(dtype)]}, {_session('lamport')}>")
+    known = [native.type_name(dtype) for dtype in dtypes]
+    rows_as = [""]
+    for kind in (IN_CPP[dtype] for dtype in known if dtype in FLOAT8):
+        rows_as += [f", devcomm::ops::rows_with_scale<{kind}>", f", devcomm::ops::rows_with_scales<{kind}>"]
+    names += [_name_of_norm(dtype, rows) for dtype in known if dtype in OF_LAMPORT for rows in rows_as]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(_compiled, names))
