@@ -18,7 +18,7 @@ others=("--ignore=${operators[0]}" ../../python)
 extra=()
 case ${1:-} in
   '') ;;
-  --full) shift; export DEVCOMM_PYTHON_FULL=1; others=() ;;
+  --full) shift; export PYTHON_TESTS_FULL=1; others=() ;;
   --torch) shift; operators=(); others=(../../python/tests/torch_test.py) extra=(torch) ;;
   *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

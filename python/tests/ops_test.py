@@ -1,6 +1,6 @@
 """devcomm.ops against numpy, in float64: operators, types, sizes, numbers of ranks.
 
-A sample runs by default; all of it with DEVCOMM_PYTHON_FULL=1, which scripts/python_package.sh --full sets.
+A sample runs by default; all of it with PYTHON_TESTS_FULL=1, which scripts/python_package.sh --full sets.
 """
 
 import os
@@ -11,12 +11,12 @@ import numpy
 import pytest
 from devcomm import ops
 
-FULL = os.environ.get("DEVCOMM_PYTHON_FULL") == "1"
+FULL = os.environ.get("PYTHON_TESTS_FULL") == "1"
 RANKS = [1, 2, 3, 4, 8] if FULL else [1, 3]
 SEEDS = 20 if FULL else 2
 COUNTS = [0, 1, 5, 127] if FULL else [0, 1, 5, 127, 1000]
 LARGE = 10_007  # more takes the simulator minutes
-ONLY_FULL = pytest.mark.skipif(not FULL, reason="only with DEVCOMM_PYTHON_FULL=1")
+ONLY_FULL = pytest.mark.skipif(not FULL, reason="only with PYTHON_TESTS_FULL=1")
 REDUCED = (
     [(dtype, op) for dtype in ops.IN_CPP for op in ops.OPERATORS]
     if FULL

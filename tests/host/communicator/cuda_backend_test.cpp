@@ -35,7 +35,8 @@ TEST_CASE("without a driver, everything that needs one says so and what to do") 
       const std::string text = e.what();
       CAPTURE(text);
       CHECK(text.find("there is no CUDA driver: libcuda.so.1") == 0);
-      CHECK(text.find("link devcomm::simulator to run without a GPU") != std::string::npos);
+      CHECK(text.find("link devcomm::simulator (from Python: DEVCOMM_BACKEND=simulator) to run without a GPU") !=
+            std::string::npos);
     }
   }
   CHECK_THROWS_AS(host::communicator(host::thread_bootstraps(1)[0]), host::not_supported);

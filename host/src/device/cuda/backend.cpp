@@ -98,9 +98,7 @@ class cuda_backend final : public detail::backend {
     int count = 0;
     check(driver().device_get_count(&count), "cuDeviceGetCount");
     if (count == 0) {
-      throw not_supported(
-          "the CUDA driver sees no device; check CUDA_VISIBLE_DEVICES, or link devcomm::simulator "
-          "to run without a GPU");
+      throw not_supported(std::string("the CUDA driver sees no device; check CUDA_VISIBLE_DEVICES, or ") + without_gpu);
     }
     return count;
   }

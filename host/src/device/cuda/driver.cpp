@@ -13,8 +13,8 @@ namespace {
 constexpr int needed_version = 11040;
 /// The first version with multicast.
 constexpr int multicast_version = 12010;
-constexpr const char* advice =
-    "; install NVIDIA's driver (470 or newer), or link devcomm::simulator to run without a GPU";
+
+std::string advice() { return std::string("; install NVIDIA's driver (470 or newer), or ") + without_gpu; }
 
 using find_by_version = CUresult (*)(const char*, void**, int, cuuint64_t);
 using find_with_status = CUresult (*)(const char*, void**, int, cuuint64_t, int*);
@@ -25,19 +25,20 @@ class loader {
   loader() : library_(::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) {
     if (library_ == nullptr) {
       const char* const why = ::dlerror();
-      throw not_supported(std::string("there is no CUDA driver: ") + (why == nullptr ? "libcuda.so.1" : why) + advice);
+      throw not_supported(std::string("there is no CUDA driver: ") + (why == nullptr ? "libcuda.so.1" : why) +
+                          advice());
     }
     find_with_status_ = reinterpret_cast<find_with_status>(::dlsym(library_, "cuGetProcAddress_v2"));
     find_by_version_ = reinterpret_cast<find_by_version>(::dlsym(library_, "cuGetProcAddress"));
     if (find_with_status_ == nullptr && find_by_version_ == nullptr) {
-      throw not_supported(std::string("the CUDA driver is too old: it lacks cuGetProcAddress") + advice);
+      throw not_supported(std::string("the CUDA driver is too old: it lacks cuGetProcAddress") + advice());
     }
   }
 
   template <class Function>
   void load(Function& function, const char* name) const {
     if (!load_newer(function, name, needed_version)) {
-      throw not_supported(std::string("the CUDA driver is too old: it lacks ") + name + advice);
+      throw not_supported(std::string("the CUDA driver is too old: it lacks ") + name + advice());
     }
   }
 
@@ -131,7 +132,7 @@ driver_functions start_driver() {
   const driver_functions f = load_driver();
   if (const CUresult code = f.init(0); code != CUDA_SUCCESS) {
     throw not_supported("the CUDA driver has no usable device: cuInit: " + text_with(f, code) +
-                        "; check nvidia-smi, or link devcomm::simulator to run without a GPU");
+                        "; check nvidia-smi, or " + without_gpu);
   }
   return f;
 }

@@ -85,6 +85,9 @@ struct driver_functions {
 
 /// The initialized driver. Throws `not_supported` with the reason when there is none that works.
 [[nodiscard]] const driver_functions& driver();
+/// What else there is, for errors.
+inline constexpr const char* without_gpu =
+    "link devcomm::simulator (from Python: DEVCOMM_BACKEND=simulator) to run without a GPU";
 
 /// The first function for multicast that the driver lacks, or null.
 [[nodiscard]] const char* missing_multicast_function();
