@@ -95,8 +95,10 @@ symmetric_array register_array(communicator& c, nb::object array, const std::str
       return std::make_shared<memory_state>(
           c.state, comm.register_memory(given.data, std::max<std::size_t>(1, given.bytes()), name));
     });
-  } catch (const host::not_supported&) {
-    if (!given.on_host) throw;
+  } catch (const host::error& e) {
+    const bool refused = dynamic_cast<const host::not_supported*>(&e) != nullptr ||
+                         dynamic_cast<const host::invalid_argument*>(&e) != nullptr;
+    if (!given.on_host || !refused) throw;
     throw host::not_supported("register (rank " + std::to_string(comm.rank()) + " of " + std::to_string(comm.size()) +
                               "): the array is in memory of the host, which peers cannot reach; copy it into an array "
                               "of Communicator.empty");

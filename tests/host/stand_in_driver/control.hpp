@@ -19,6 +19,24 @@ struct stand_in_held {
 
 stand_in_held stand_in_count_held();
 
+/// A launch, as the driver was asked for it.
+struct stand_in_launch {
+  const char* kernel;  ///< its symbol
+  int device;
+  unsigned grid[3];
+  unsigned block[3];
+  unsigned cluster[3];
+  unsigned shared_bytes;
+  void* stream;
+  int cooperative;
+  int dependent;
+  void** arguments;  ///< addresses of the parameters' values
+};
+using stand_in_launch_seen = void (*)(const stand_in_launch*);
+
+/// Each launch is told to `function` from here on, which plays the kernel; null: to none.
+void stand_in_see_launches(stand_in_launch_seen function);
+
 /// From here on the `nth` call of `function` fails, once; counted from 1. Null: none.
 void stand_in_fail(const char* function, int nth);
 

@@ -134,6 +134,10 @@ class _Call:
         self.source = source
         self.facts = native.array_facts(source, name)
         self.on_host = self.facts.on_host
+        if self.on_host and native.backend == "cuda":
+            raise self.refuse(
+                "the array is in memory of the host, which a GPU cannot access in general; give an array of its device"
+            )
         self.dependent = dependent
         self.stream = _torch_stream(source, comm) if stream is None else stream
         self.context = _context_of(comm)
