@@ -24,7 +24,7 @@ class Launch(ctypes.Structure):  # stand_in_launch of control.hpp
     _fields_ = [
         ("kernel", ctypes.c_char_p), ("device", ctypes.c_int), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3),
         ("cluster", ctypes.c_uint * 3), ("shared_bytes", ctypes.c_uint), ("stream", ctypes.c_void_p),
-        ("cooperative", ctypes.c_int), ("dependent", ctypes.c_int), ("arguments", ctypes.POINTER(ctypes.c_void_p)),
+        ("cooperative", ctypes.c_int), ("dependent", ctypes.c_int), ("loaded", ctypes.c_int), ("arguments", ctypes.POINTER(ctypes.c_void_p)),
     ]
 
 launches = []
@@ -34,7 +34,7 @@ def seen(pointer):
     launch = pointer[0]
     name = launch.kernel.decode()
     launches.append((name, launch.device, [*launch.grid], [*launch.block], [*launch.cluster], launch.shared_bytes,
-                     launch.stream, launch.cooperative, launch.dependent))
+                     launch.stream, launch.cooperative, launch.dependent, launch.loaded))
     if "fill" in name:
         pointer, value, count = (launch.arguments[i] for i in (1, 2, 3))
         to = ctypes.POINTER(ctypes.c_float).from_address(pointer)
@@ -68,7 +68,7 @@ def rank(comm):
 
 assert sorted(devcomm.run_ranks(rank, 2)) == [0, 1]
 assert sorted(launches) == [
-    ("_Z4fillN7devcomm11device_commEPffi", device, [2, 3, 1], [32, 2, 1], [2, 1, 1], 100_000, 77, 0, 1)
+    ("_Z4fillN7devcomm11device_commEPffi", device, [2, 3, 1], [32, 2, 1], [2, 1, 1], 100_000, 77, 0, 1, 1)
     for device in (0, 1)
 ], launches
 """
@@ -90,6 +90,7 @@ names = ["all_reduce_one_shot", "all_gather", "all_reduce_rms_norm", "send_recei
 assert len(of_first) == 4 and all(name in launch[0] for name, launch in zip(names, of_first)), of_first
 assert [launch[6] for launch in of_first] == [None, 77, None, None]
 assert [launch[8] for launch in of_first] == [0, 0, 1, 0]
+assert all(launch[9] for launch in launches)  # a launch that loads would wait for kernels that wait for its rank
 """
 
 ERRORS = r"""

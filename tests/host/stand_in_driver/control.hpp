@@ -30,6 +30,7 @@ struct stand_in_launch {
   void* stream;
   int cooperative;
   int dependent;
+  int loaded;        ///< whether the device had the kernel before, so that the launch does not wait for other kernels
   void** arguments;  ///< addresses of the parameters' values
 };
 using stand_in_launch_seen = void (*)(const stand_in_launch*);

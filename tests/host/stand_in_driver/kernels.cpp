@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <set>
+#include <utility>
 
 namespace stand_in {
 namespace {
@@ -14,6 +15,12 @@ std::atomic<stand_in_launch_seen> seen{nullptr};
 /// The names of all kernels that were asked for. A kernel, and its function, is its name.
 std::set<std::string>& names() {
   static auto& only = *new std::set<std::string>;
+  return only;
+}
+
+/// Of kernels that a device has. A launch loads its kernel, too.
+std::set<std::pair<CUdevice, const void*>>& loaded() {
+  static auto& only = *new std::set<std::pair<CUdevice, const void*>>;
   return only;
 }
 
@@ -45,6 +52,7 @@ STAND_IN_EXPORT CUresult cuKernelGetFunction(CUfunction* function, CUkernel kern
   const stand_in::call here("cuKernelGetFunction");
   if (here.fails()) return stand_in::call::failure;
   if (stand_in::current_device() < 0) return CUDA_ERROR_INVALID_CONTEXT;
+  stand_in::loaded().emplace(stand_in::current_device(), kernel);
   *function = reinterpret_cast<CUfunction>(kernel);
   return CUDA_SUCCESS;
 }
@@ -90,6 +98,7 @@ STAND_IN_EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfuncti
     if (stand_in::current_device() < 0) return CUDA_ERROR_INVALID_CONTEXT;
     launch.kernel = reinterpret_cast<const std::string*>(function)->c_str();
     launch.device = stand_in::current_device();
+    launch.loaded = stand_in::loaded().emplace(launch.device, function).second ? 0 : 1;
   }
   const unsigned grid[] = {config->gridDimX, config->gridDimY, config->gridDimZ};
   const unsigned block[] = {config->blockDimX, config->blockDimY, config->blockDimZ};
