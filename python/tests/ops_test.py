@@ -374,6 +374,10 @@ def test_real_numbers_and_symmetric_arrays():
         assert (result.view("u2") == total.view("u2")).all()
 
 
+def on_first(comm, call):
+    ops._context_of(comm) if comm.rank else call(numpy.zeros(4))
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
@@ -433,6 +437,9 @@ def test_real_numbers_and_symmetric_arrays():
         (lambda c: ops.all_reduce(c, (x := numpy.zeros(9))[:8], out=x[1:]), "out overlaps the input"),
         (lambda c: ops.all_to_all(c, x := numpy.zeros(4), out=x), "out overlaps the input; give it other memory"),
         (lambda c: ops.all_gather(c, (x := numpy.zeros(4))[1:3], out=x), "or of it this rank's part as input"),
+        # On the first rank the input's part of the result begins where the input does.
+        (lambda c: on_first(c, lambda x: ops.all_gather(c, x, out=x)), "the result has shape (8,) and type float64"),
+        (lambda c: on_first(c, lambda x: ops.reduce_scatter(c, x, out=x)), "the result has shape (2,) and type float64"),
         (lambda c: ops.all_gather(c, numpy.zeros(())), "an array without axes cannot be gathered"),
     ],
 )

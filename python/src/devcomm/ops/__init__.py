@@ -171,7 +171,7 @@ class _Call:
         if out is None:
             out = _new_array(self, self.shape if shape is None else shape)
             return out, native.array_facts(out, self.name)
-        if out is self.source and allowed and allowed_offset == 0:
+        if out is self.source and allowed and shape is None:
             self.check_written("out", self.facts)
             return out, self.facts
         facts = native.array_facts(out, self.name)
