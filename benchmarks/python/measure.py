@@ -29,7 +29,7 @@ from devcomm import ops
 
 FLOATS = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 INTEGERS = [torch.int32, torch.int64, torch.uint8, torch.int8, torch.int16]
-COUNTS = [1, 5, 127, 1000, 70_001, 3_000_000]
+COUNTS = [1, 5, 127, 128, 1000, 70_001, 3_000_000]
 REPLAYS = 1000
 ON_GPU = devcomm.backend == "cuda"
 
@@ -83,7 +83,8 @@ def cases(comm, dtype, count):
     yield "all_to_all", lambda x: dt.all_to_all(x, group), mine, torch.stack([p[me].cpu() for p in parts])
     yield "all_to_all_v", all_to_all_v, mine, torch.stack([p[me].cpu() for p in parts])
     yield "send_receive", around, mine, parts[(me - 1) % n]
-    if dtype in FLOATS[:3] and count * mine.element_size() % 16 == 0:
+    row_bytes = count * mine.element_size()
+    if dtype in FLOATS[:3] and row_bytes % 16 == 0 and row_bytes <= 180 * 1024:  # as the operator takes them
         weight = torch.ones(count, dtype=dtype, device=device)
         wide = total / torch.sqrt((total**2).mean(-1, keepdim=True) + 1e-6)
         # Rounded twice, so only ones and zeros are compared: the sign.
@@ -93,6 +94,14 @@ def cases(comm, dtype, count):
             mine,
             wide.sign(),
         )
+        scale = torch.tensor([0.01], device=device)
+
+        def quantized(x):
+            out = torch.zeros_like(x, dtype=torch.float8_e4m3fn)
+            dt.all_reduce_rms_norm_quantized(x, torch.zeros_like(x), weight, out, group, scale=scale)
+            return out.float().sign()
+
+        yield "all_reduce_rms_norm_quantized", quantized, mine, wide.sign()
 
 
 def operators(ranks):
@@ -100,7 +109,7 @@ def operators(ranks):
         stream = torch.cuda.Stream(device_of(comm)) if ON_GPU else None
         number = 0
         for dtype in FLOATS + INTEGERS:
-            for count in COUNTS if ON_GPU else COUNTS[:3]:
+            for count in COUNTS if ON_GPU else COUNTS[:4]:
                 for name, call, x, expected in cases(comm, dtype, count):
                     what = f"{name} of {count} {dtype}, rank {comm.rank} of {comm.size}"
                     number += 1
