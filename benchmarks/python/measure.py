@@ -84,7 +84,7 @@ def cases(comm, dtype, count):
     yield "all_to_all_v", all_to_all_v, mine, torch.stack([p[me].cpu() for p in parts])
     yield "send_receive", around, mine, parts[(me - 1) % n]
     row_bytes = count * mine.element_size()
-    if dtype in FLOATS[:3] and row_bytes % 16 == 0 and row_bytes <= 180 * 1024:  # as the operator takes them
+    if dtype in FLOATS[:3] and row_bytes % 16 == 0 and row_bytes <= ops.MAX_ROW_BYTES:
         weight = torch.ones(count, dtype=dtype, device=device)
         wide = total / torch.sqrt((total**2).mean(-1, keepdim=True) + 1e-6)
         # Rounded twice, so only ones and zeros are compared: the sign.

@@ -314,7 +314,8 @@ void bind_arrays(nb::module_& m) {
                "), dtype=" + a.type.name() + ", " + a.memory->memory.name() + ")";
       });
   nb::class_<foreign_array>(
-      m, "ArrayFacts", "An array that has been looked at; kernels take it in the array's place, which stays alive.")
+      m, "ArrayFacts",
+      "Address, shape and type of an array. Kernels accept it in place of the array, which the caller keeps alive.")
       .def_prop_ro(
           "shape", [](const foreign_array& a) { return tuple_of(a.shape); },
           nb::for_getter(nb::sig("def shape(self) -> tuple[int, ...]")))

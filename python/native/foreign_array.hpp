@@ -1,5 +1,5 @@
 /// \file foreign_array.hpp
-/// An array of another library, numpy, torch, CuPy or JAX, once it has been looked at.
+/// What is known of an array of another library: numpy, torch, CuPy, JAX.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -192,7 +192,7 @@ TEST_CASE("of 16 bytes those past the end are reported") {
 }
 
 TEST_CASE(
-    "an access past the end of a window is reported by the window's name, and one of a window that was there before is not") {
+    "an access past the end of a window is reported by the window's name, and none up to the end of a later, larger one") {
   host::run_ranks({.ranks = 2}, [](host::communicator& comm) {
     const auto device_comm = comm.create_device_comm(comm.requirements());
     for (const std::size_t bytes : {400u, 401u, 4096u}) {

@@ -387,7 +387,7 @@ class SymmetricArray:
 
 class ArrayFacts:
     """
-    An array that has been looked at; kernels take it in the array's place, which stays alive.
+    Address, shape and type of an array. Kernels accept it in place of the array, which the caller keeps alive.
     """
 
     @property

@@ -51,11 +51,10 @@ _library = torch.library.Library("devcomm", "DEF")
 _defined = torch.ops.devcomm
 
 
-def _define(own_arguments: str, returns: str, run: Any, shape: Any, gradient: Any = None) -> None:
-    """An operator with its own arguments and those that all have. `run` takes them all, and `shape` makes the
-    result of tensors without memory. `gradient` takes that of the result and what stands behind the input."""
-    name = own_arguments.split("(")[0]
-    schema = f"{own_arguments}, int group, *, int max_blocks=0, bool dependent=False) -> {returns}"
+def _define(name: str, own_arguments: str, returns: str, run: Any, shape: Any, gradient: Any = None) -> None:
+    """An operator with its own arguments and those that all have; `run` takes all. `shape` makes the result of tensors
+    without memory. `gradient` takes the result's gradient and all arguments but the input."""
+    schema = f"{name}({own_arguments}, int group, *, int max_blocks=0, bool dependent=False) -> {returns}"
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     _library.impl(name, run, "CompositeExplicitAutograd")
     torch.library.register_fake(f"devcomm::{name}", shape, lib=_library)
@@ -63,15 +62,15 @@ def _define(own_arguments: str, returns: str, run: Any, shape: Any, gradient: An
         return
 
     def keep(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
-        ctx.others, ctx.how = inputs[1:], keyword_only_inputs
+        ctx.others, ctx.options = inputs[1:], keyword_only_inputs
 
     def backward(ctx: Any, of_result: torch.Tensor) -> Any:
-        return (gradient(of_result, *ctx.others, **ctx.how), *(None for _ in ctx.others))
+        return (gradient(of_result, *ctx.others, **ctx.options), *(None for _ in ctx.others))
 
     torch.library.register_autograd(f"devcomm::{name}", backward, setup_context=keep, lib=_library)
 
 
-def _how(max_blocks: int, dependent: bool) -> dict[str, Any]:
+def _options(max_blocks: int, dependent: bool) -> dict[str, Any]:
     """Without what is the default, which PyTorch's dispatcher would look at for a microsecond."""
     return {"max_blocks": max_blocks, "dependent": dependent} if max_blocks or dependent else {}
 
@@ -81,47 +80,47 @@ def _is_linear(name: str, op: str) -> None:
         raise devcomm.NotSupported(f"{name} has a gradient with 'sum' and 'average', and none with '{op}'")
 
 
-def _gradient_of_all_reduce(of_result: torch.Tensor, op: str, group: int, **how: Any) -> Any:
+def _gradient_of_all_reduce(of_result: torch.Tensor, op: str, group: int, **options: Any) -> Any:
     _is_linear("all_reduce", op)
-    return _defined.all_reduce(of_result, op, group, **how)
+    return _defined.all_reduce(of_result, op, group, **options)
 
 
-def _gradient_of_reduce_scatter(of_result: torch.Tensor, op: str, group: int, **how: Any) -> Any:
+def _gradient_of_reduce_scatter(of_result: torch.Tensor, op: str, group: int, **options: Any) -> Any:
     _is_linear("reduce_scatter", op)
-    whole = _defined.all_gather(of_result, group, **how)
+    whole = _defined.all_gather(of_result, group, **options)
     return whole / _comm(group).lsa.size if op == "average" else whole
 
 
-def _gradient_of_all_gather(of_result: torch.Tensor, group: int, **how: Any) -> Any:
-    return _defined.reduce_scatter(of_result, "sum", group, **how)
+def _gradient_of_all_gather(of_result: torch.Tensor, group: int, **options: Any) -> Any:
+    return _defined.reduce_scatter(of_result, "sum", group, **options)
 
 
-def _gradient_of_all_to_all(of_result: torch.Tensor, group: int, **how: Any) -> Any:
-    return _defined.all_to_all(of_result, group, **how)
+def _gradient_of_all_to_all(of_result: torch.Tensor, group: int, **options: Any) -> Any:
+    return _defined.all_to_all(of_result, group, **options)
 
 
-def _like(input: torch.Tensor, *_: Any, **how: Any) -> torch.Tensor:
+def _like(input: torch.Tensor, *_: Any, **options: Any) -> torch.Tensor:
     return torch.empty_like(input, memory_format=torch.contiguous_format)
 
 
-def _part(input: torch.Tensor, op: str, group: int, **how: Any) -> torch.Tensor:
+def _part(input: torch.Tensor, op: str, group: int, **options: Any) -> torch.Tensor:
     return input.new_empty((input.shape[0] // _comm(group).lsa.size, *input.shape[1:]))
 
 
-def _whole(input: torch.Tensor, group: int, **how: Any) -> torch.Tensor:
+def _whole(input: torch.Tensor, group: int, **options: Any) -> torch.Tensor:
     return input.new_empty((input.shape[0] * _comm(group).lsa.size, *input.shape[1:]))
 
 
-def _in_place(*_: Any, **how: Any) -> None:
+def _in_place(*_: Any, **options: Any) -> None:
     return None
 
 
-def _run_all_reduce_(input: torch.Tensor, op: str, group: int, **how: Any) -> None:
-    ops.all_reduce(_comm(group), input, op, out=input, **how)
+def _run_all_reduce_(input: torch.Tensor, op: str, group: int, **options: Any) -> None:
+    ops.all_reduce(_comm(group), input, op, out=input, **options)
 
 
-def _run_broadcast_(input: torch.Tensor, root: int, group: int, **how: Any) -> None:
-    ops.broadcast(_comm(group), input, root, out=input, **how)
+def _run_broadcast_(input: torch.Tensor, root: int, group: int, **options: Any) -> None:
+    ops.broadcast(_comm(group), input, root, out=input, **options)
 
 
 def _run_all_reduce_rms_norm_quantized(
@@ -133,10 +132,10 @@ def _run_all_reduce_rms_norm_quantized(
     scales: torch.Tensor | None,
     eps: float,
     group: int,
-    **how: Any,
+    **options: Any,
 ) -> None:
     ops.all_reduce_rms_norm(
-        _comm(group), input.contiguous(), residual, weight.contiguous(), eps, out=out, scale=scale, scales=scales, **how
+        _comm(group), input.contiguous(), residual, weight.contiguous(), eps, out=out, scale=scale, scales=scales, **options
     )
 
 
@@ -146,7 +145,7 @@ def _run_send_receive(
     receives: Sequence[torch.Tensor],
     sources: Sequence[int],
     group: int,
-    **how: Any,
+    **options: Any,
 ) -> None:
     if len(sends) != len(destinations) or len(receives) != len(sources):
         raise devcomm.InvalidArgument(
@@ -154,64 +153,72 @@ def _run_send_receive(
             f"{len(sources)}"
         )
     contiguous = [tensor.contiguous() for tensor in sends]
-    ops.send_receive(_comm(group), list(zip(contiguous, destinations)), list(zip(receives, sources)), **how)
+    ops.send_receive(_comm(group), list(zip(contiguous, destinations)), list(zip(receives, sources)), **options)
 
 
 _define(
-    "all_reduce(Tensor input, str op",
+    "all_reduce",
+    "Tensor input, str op",
     "Tensor",
-    lambda input, op, group, **how: ops.all_reduce(_comm(group), input.contiguous(), op, **how),
+    lambda input, op, group, **options: ops.all_reduce(_comm(group), input.contiguous(), op, **options),
     _like,
     _gradient_of_all_reduce,
 )
-_define("all_reduce_(Tensor(a!) input, str op", "()", _run_all_reduce_, _in_place)
+_define("all_reduce_", "Tensor(a!) input, str op", "()", _run_all_reduce_, _in_place)
 _define(
-    "reduce_scatter(Tensor input, str op",
+    "reduce_scatter",
+    "Tensor input, str op",
     "Tensor",
-    lambda input, op, group, **how: ops.reduce_scatter(_comm(group), input.contiguous(), op, **how),
+    lambda input, op, group, **options: ops.reduce_scatter(_comm(group), input.contiguous(), op, **options),
     _part,
     _gradient_of_reduce_scatter,
 )
 _define(
-    "all_gather(Tensor input",
+    "all_gather",
+    "Tensor input",
     "Tensor",
-    lambda input, group, **how: ops.all_gather(_comm(group), input.contiguous(), **how),
+    lambda input, group, **options: ops.all_gather(_comm(group), input.contiguous(), **options),
     _whole,
     _gradient_of_all_gather,
 )
-_define("broadcast_(Tensor(a!) input, int root", "()", _run_broadcast_, _in_place)
+_define("broadcast_", "Tensor(a!) input, int root", "()", _run_broadcast_, _in_place)
 _define(
-    "all_to_all(Tensor input",
+    "all_to_all",
+    "Tensor input",
     "Tensor",
-    lambda input, group, **how: ops.all_to_all(_comm(group), input.contiguous(), **how),
+    lambda input, group, **options: ops.all_to_all(_comm(group), input.contiguous(), **options),
     _like,
     _gradient_of_all_to_all,
 )
 _define(
-    "all_to_all_v(Tensor input, Tensor counts, Tensor(a!) out, Tensor(b!) counts_out",
+    "all_to_all_v",
+    "Tensor input, Tensor counts, Tensor(a!) out, Tensor(b!) counts_out",
     "()",
-    lambda input, counts, out, counts_out, group, **how: ops.all_to_all_v(
-        _comm(group), input.contiguous(), counts.contiguous(), out=out, counts_out=counts_out, **how
+    lambda input, counts, out, counts_out, group, **options: ops.all_to_all_v(
+        _comm(group), input.contiguous(), counts.contiguous(), out=out, counts_out=counts_out, **options
     ),
     _in_place,
 )
 _define(
-    "all_reduce_rms_norm(Tensor input, Tensor(a!) residual, Tensor weight, float eps",
+    "all_reduce_rms_norm",
+    "Tensor input, Tensor(a!) residual, Tensor weight, float eps",
     "Tensor",
-    lambda input, residual, weight, eps, group, **how: ops.all_reduce_rms_norm(
-        _comm(group), input.contiguous(), residual, weight.contiguous(), eps, **how
+    lambda input, residual, weight, eps, group, **options: ops.all_reduce_rms_norm(
+        _comm(group), input.contiguous(), residual, weight.contiguous(), eps, **options
     ),
     _like,
 )
 _define(
-    "all_reduce_rms_norm_quantized(Tensor input, Tensor(a!) residual, Tensor weight, Tensor(b!) out, Tensor? scale, "
+    "all_reduce_rms_norm_quantized",
+    "Tensor input, Tensor(a!) residual, Tensor weight, Tensor(b!) out, Tensor? scale, "
     "Tensor(c!)? scales, float eps",
     "()",
     _run_all_reduce_rms_norm_quantized,
     _in_place,
 )
 _define(
-    "send_receive(Tensor[] sends, int[] destinations, Tensor(a!)[] receives, int[] sources",
+    "send_receive",
+    "Tensor[] sends, int[] destinations, Tensor(a!)[] receives, int[] sources",
     "()",
     _run_send_receive,
     _in_place,
@@ -222,14 +229,14 @@ def all_reduce(
     input: torch.Tensor, group: int, op: str = "sum", *, max_blocks: int = 0, dependent: bool = False
 ) -> torch.Tensor:
     """As `devcomm.ops.all_reduce`."""
-    return _defined.all_reduce(input, op, group, **_how(max_blocks, dependent))  # type: ignore[no-any-return]
+    return _defined.all_reduce(input, op, group, **_options(max_blocks, dependent))  # type: ignore[no-any-return]
 
 
 def all_reduce_(
     input: torch.Tensor, group: int, op: str = "sum", *, max_blocks: int = 0, dependent: bool = False
 ) -> torch.Tensor:
     """The same in place."""
-    _defined.all_reduce_(input, op, group, **_how(max_blocks, dependent))
+    _defined.all_reduce_(input, op, group, **_options(max_blocks, dependent))
     return input
 
 
@@ -237,25 +244,25 @@ def reduce_scatter(
     input: torch.Tensor, group: int, op: str = "sum", *, max_blocks: int = 0, dependent: bool = False
 ) -> torch.Tensor:
     """As `devcomm.ops.reduce_scatter`."""
-    return _defined.reduce_scatter(input, op, group, **_how(max_blocks, dependent))  # type: ignore[no-any-return]
+    return _defined.reduce_scatter(input, op, group, **_options(max_blocks, dependent))  # type: ignore[no-any-return]
 
 
 def all_gather(input: torch.Tensor, group: int, *, max_blocks: int = 0, dependent: bool = False) -> torch.Tensor:
     """As `devcomm.ops.all_gather`."""
-    return _defined.all_gather(input, group, **_how(max_blocks, dependent))  # type: ignore[no-any-return]
+    return _defined.all_gather(input, group, **_options(max_blocks, dependent))  # type: ignore[no-any-return]
 
 
 def broadcast_(
     input: torch.Tensor, group: int, root: int = 0, *, max_blocks: int = 0, dependent: bool = False
 ) -> torch.Tensor:
     """As `devcomm.ops.broadcast`, in place."""
-    _defined.broadcast_(input, root, group, **_how(max_blocks, dependent))
+    _defined.broadcast_(input, root, group, **_options(max_blocks, dependent))
     return input
 
 
 def all_to_all(input: torch.Tensor, group: int, *, max_blocks: int = 0, dependent: bool = False) -> torch.Tensor:
     """As `devcomm.ops.all_to_all`."""
-    return _defined.all_to_all(input, group, **_how(max_blocks, dependent))  # type: ignore[no-any-return]
+    return _defined.all_to_all(input, group, **_options(max_blocks, dependent))  # type: ignore[no-any-return]
 
 
 def all_to_all_v(
@@ -269,7 +276,7 @@ def all_to_all_v(
     dependent: bool = False,
 ) -> None:
     """As `devcomm.ops.all_to_all_v`."""
-    _defined.all_to_all_v(input, counts, out, counts_out, group, **_how(max_blocks, dependent))
+    _defined.all_to_all_v(input, counts, out, counts_out, group, **_options(max_blocks, dependent))
 
 
 def all_reduce_rms_norm(
@@ -284,7 +291,7 @@ def all_reduce_rms_norm(
 ) -> torch.Tensor:
     """As `devcomm.ops.all_reduce_rms_norm`: adds to `residual`, and returns its norm."""
     return _defined.all_reduce_rms_norm(  # type: ignore[no-any-return]
-        input, residual, weight, eps, group, **_how(max_blocks, dependent)
+        input, residual, weight, eps, group, **_options(max_blocks, dependent)
     )
 
 
@@ -304,7 +311,7 @@ def all_reduce_rms_norm_quantized(
     """As `devcomm.ops.all_reduce_rms_norm` with an `out` of `torch.float8_e4m3fn` or `torch.float8_e5m2`, which it
     returns: with `scale`, which is read, or `scales`, which are written."""
     _defined.all_reduce_rms_norm_quantized(
-        input, residual, weight, out, scale, scales, eps, group, **_how(max_blocks, dependent)
+        input, residual, weight, out, scale, scales, eps, group, **_options(max_blocks, dependent)
     )
     return out
 
@@ -321,7 +328,7 @@ def send_receive(
     _defined.send_receive(
         [tensor for tensor, _ in sends], [peer for _, peer in sends],
         [tensor for tensor, _ in receives], [peer for _, peer in receives], group,
-        **_how(max_blocks, dependent),
+        **_options(max_blocks, dependent),
     )  # fmt: skip
 
 

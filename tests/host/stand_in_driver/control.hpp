@@ -35,7 +35,7 @@ struct stand_in_launch {
 };
 using stand_in_launch_seen = void (*)(const stand_in_launch*);
 
-/// Each launch is told to `function` from here on, which plays the kernel; null: to none.
+/// From here on each launch calls `function`, in the kernel's place; null: nothing.
 void stand_in_see_launches(stand_in_launch_seen function);
 
 /// From here on the `nth` call of `function` fails, once; counted from 1. Null: none.

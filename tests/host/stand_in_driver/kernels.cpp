@@ -1,5 +1,5 @@
-/// Kernels, which do not run: a launch is told to the test, with its arguments, and is over when that returns. Programs
-/// find these functions by their names in the library, not through `cuGetProcAddress`.
+/// Kernels, which do not run: a launch calls the test's function with its arguments, and is complete when that returns.
+/// Programs find these functions by their names in the library, not through `cuGetProcAddress`.
 #include "control.hpp"
 #include "state.hpp"
 
@@ -120,6 +120,6 @@ STAND_IN_EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfuncti
     launch.cluster[1] = each.value.clusterDim.y;
     launch.cluster[2] = each.value.clusterDim.z;
   }
-  if (const stand_in_launch_seen tell = stand_in::seen.load(); tell != nullptr) tell(&launch);
+  if (const stand_in_launch_seen observe = stand_in::seen.load(); observe != nullptr) observe(&launch);
   return CUDA_SUCCESS;
 }

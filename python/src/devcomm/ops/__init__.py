@@ -59,13 +59,19 @@ FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 OF_LAMPORT = ("float32", "float16", "bfloat16")  # elements that Lamport packets carry
 MOVED_AS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long"}
 
+ON_GPU = native.backend == "cuda"
 MAX_BLOCKS = 132
 PACKETS = 512  # of each mailbox, one for a block
 LL128_BYTES = 32 * 1024  # from here on LL128 beats LL, where the links keep its lines whole
 CHUNK_BYTES = 32 << 20
+MAX_ROW_BYTES = 180 << 10  # of a norm's rows
 MAX_MESSAGES = 64  # of a group of sends and receives, which kernels take by value
 SEND_RECEIVE = f"send_receive<{MAX_MESSAGES}>"
-STRIPES = 32 if native.backend == "cuda" else 4  # blocks that move them
+STRIPES = 32 if ON_GPU else 4  # blocks that move them
+
+
+# Kernel, blocks, threads, and the kernel's first arguments.
+_Choice = tuple[Any, int, int, tuple[Any, ...]]
 
 
 class _Context:
@@ -77,15 +83,13 @@ class _Context:
         self.mailboxes["lamport"] = needs.add_mailboxes("lamport", MAX_BLOCKS, PACKETS)
         if comm.properties["ll128"].available:
             self.mailboxes["ll128"] = needs.add_mailboxes("ll128", MAX_BLOCKS, PACKETS)
-        self.chunk_bytes = CHUNK_BYTES if native.backend == "cuda" else CHUNK_BYTES >> 10
+        self.chunk_bytes = CHUNK_BYTES if ON_GPU else CHUNK_BYTES >> 10
         self.inputs = needs.add_buffer(self.chunk_bytes, "uint8")
         self.results = needs.add_buffer(self.chunk_bytes, "uint8")
         self.connections = needs.add_connections(STRIPES)
         self.ranks = comm.lsa.size
         self.device_comm = comm.create_device_comm(needs)
-        # By operator and its arguments: kernel, blocks, threads and the kernel's first arguments. Kept, as choosing takes
-        # longer than a launch.
-        self.chosen: dict[tuple[str, int, str, str, int], tuple[Any, int, int, tuple[Any, ...]]] = {}
+        self.choices: dict[tuple[str, int, str, str, int], _Choice] = {}
 
 
 def _context_of(comm: devcomm.Communicator) -> _Context:
@@ -122,7 +126,7 @@ def _session(protocol: str) -> str:
 
 
 class _Call:
-    """An operator's input, looked at, and how it is launched."""
+    """An operator's input, with its facts, and how it is launched."""
 
     __slots__ = ("comm", "context", "name", "source", "facts", "on_host", "dependent", "stream")
 
@@ -132,12 +136,8 @@ class _Call:
         self.comm = comm
         self.name = name
         self.source = source
-        self.facts = native.array_facts(source, name)
+        self.facts = self.facts_of(source)
         self.on_host = self.facts.on_host
-        if self.on_host and native.backend == "cuda":
-            raise self.refuse(
-                "the array is in memory of the host, which a GPU cannot access in general; give an array of its device"
-            )
         self.dependent = dependent
         self.stream = _torch_stream(source, comm) if stream is None else stream
         self.context = _context_of(comm)
@@ -154,6 +154,14 @@ class _Call:
     def count(self) -> int:
         return self.facts.elements  # type: ignore[no-any-return]
 
+    def facts_of(self, array: Any) -> Any:
+        facts = native.array_facts(array, self.name)
+        if ON_GPU and facts.on_host:
+            raise self.refuse(
+                "the array is in memory of the host, which a GPU cannot access in general; give an array of its device"
+            )
+        return facts
+
     def refuse(self, why: str) -> native.InvalidArgument:
         return native.InvalidArgument(f"{self.name} (rank {self.comm.rank} of {self.comm.size}): {why}")
 
@@ -163,29 +171,36 @@ class _Call:
         shape: tuple[int, ...] | None = None,
         allowed: str = "",
         allowed_offset: int = 0,
-        dtype: str = "",
+        also: tuple[str, ...] = (),
     ) -> tuple[Any, Any]:
-        """`out` where it fits, else a new array of the input's library, and its facts. Shape and type are the input's
-        where none is given. With `allowed`, words for the error's text, it may overlap the input if it begins
-        `allowed_offset` bytes behind the input's begin."""
+        """`out` where it fits, else a new array of the input's library, and its facts. It has the input's shape where
+        none is given, and the input's type or one of `also`. With `allowed`, words for the error's text, it may overlap
+        the input if it begins `allowed_offset` bytes behind the input's begin."""
         if out is None:
             out = _new_array(self, self.shape if shape is None else shape)
-            return out, native.array_facts(out, self.name)
+            return out, self.facts_of(out)
         if out is self.source and allowed and shape is None:
             self.check_written("out", self.facts)
             return out, self.facts
-        facts = native.array_facts(out, self.name)
-        if shape is not None or dtype or not facts.is_like(self.facts):
+        facts = self.facts_of(out)
+        if shape is not None or not facts.is_like(self.facts):
             shape = self.shape if shape is None else shape
-            dtype = dtype or self.dtype
-            if facts.shape != shape or facts.dtype != dtype:
+            if facts.shape != shape or (facts.dtype != self.dtype and facts.dtype not in also):
                 raise self.refuse(
-                    f"the result has shape {shape} and type {dtype}; out has {facts.shape} and {facts.dtype}"
+                    f"the result has shape {shape} and type {self.dtype}; out has {facts.shape} and {facts.dtype}"
                 )
         if not allowed or facts.data - self.facts.data != allowed_offset:
             self.check_apart("out", facts, allowed)
         self.check_written("out", facts)
         return out, facts
+
+    def choice(self, op: str, max_blocks: int, choose: Callable[[_Call, str, int], _Choice]) -> _Choice:
+        """What `choose` returns, which is kept for calls with the same arguments: it takes longer than a launch."""
+        key = (self.name, self.facts.elements, self.facts.dtype, op, max_blocks)
+        found = self.context.choices.get(key)
+        if found is None:
+            found = self.context.choices[key] = choose(self, op, max_blocks)
+        return found
 
     def check_written(self, name: str, facts: Any) -> None:
         if facts.read_only:
@@ -212,7 +227,7 @@ class _Call:
 
 def _torch_stream(source: Any, comm: devcomm.Communicator) -> Any:
     """PyTorch's current stream for its tensors, as a number; else none."""
-    if native.backend != "cuda" or not type(source).__module__.startswith("torch"):
+    if not ON_GPU or not type(source).__module__.startswith("torch"):
         return None
     # As what Triton and Inductor launch does: an object of torch.cuda.Stream would cost as much as the launch.
     return sys.modules["torch"]._C._cuda_getCurrentRawStream(comm.device)
@@ -252,7 +267,7 @@ def _shape_of_launch(call: _Call, bytes_of_rank: int, max_blocks: int) -> tuple[
     protocol = "ll128" if "ll128" in call.context.mailboxes and bytes_of_rank >= LL128_BYTES else "ll"
     packs = (bytes_of_rank + 15) // 16
     threads = 512 if packs >= 4096 else 256 if packs >= 512 else 64
-    if native.backend != "cuda":
+    if not ON_GPU:
         threads = min(threads, 64)
     blocks = max(1, min((packs + threads - 1) // threads, _blocks(call, max_blocks), MAX_BLOCKS))
     return protocol, blocks, threads
@@ -277,19 +292,15 @@ def all_reduce(
     float32 where the type is narrower."""
     call = _Call(comm, "all_reduce", input, dependent, stream)
     result, of_result = call.result(out, allowed=", or the input itself")
+    kernel, blocks, threads, resources = call.choice(op, max_blocks, _choose_all_reduce)
     count = call.count
-    key = (call.name, count, call.dtype, op, max_blocks)
-    chosen = call.context.chosen.get(key)
-    if chosen is None:
-        chosen = call.context.chosen[key] = _choose_all_reduce(call, op, max_blocks)
     if count != 0:
-        kernel, blocks, threads, resources = chosen
         call.launch(kernel, blocks, threads, *resources, call.facts, of_result, count)
     return result
 
 
-def _choose_all_reduce(call: _Call, op: str, max_blocks: int) -> tuple[Any, int, int, tuple[Any, ...]]:
-    """For `_Context.chosen`; no kernel for arrays without elements."""
+def _choose_all_reduce(call: _Call, op: str, max_blocks: int) -> _Choice:
+    """No kernel for arrays without elements."""
     kind, operator = _operator(call, op)
     blocks = min(_blocks(call, max_blocks), MAX_BLOCKS)
     if call.count == 0:
@@ -299,7 +310,7 @@ def _choose_all_reduce(call: _Call, op: str, max_blocks: int) -> tuple[Any, int,
         call.count * native.element_bytes(call.dtype), context.ranks, blocks,
         call.dtype in OF_LAMPORT, "ll128" in context.mailboxes,
     )  # fmt: skip
-    threads = plan.threads if native.backend == "cuda" else min(plan.threads, 64)
+    threads = plan.threads if ON_GPU else min(plan.threads, 64)
     if plan.algorithm == "two_shot_chunked":
         groups = 2 if plan.blocks <= 32 and threads >= 128 else 1
         packs = context.chunk_bytes // (2 * 16 * plan.blocks * groups * context.ranks)
@@ -409,7 +420,7 @@ def all_to_all_v(
     call = _Call(comm, "all_to_all_v", input, dependent, stream)
     ranks = call.context.ranks
     row = math.prod(call.shape[1:])
-    facts = native.array_facts(out, call.name)
+    facts = call.facts_of(out)
     if (
         not call.shape
         or facts.shape[1:] != call.shape[1:]
@@ -421,7 +432,7 @@ def all_to_all_v(
         )
     call.check_apart("out", facts)
     call.check_written("out", facts)
-    of_counts, of_counts_out = (native.array_facts(each, call.name) for each in (counts, counts_out))
+    of_counts, of_counts_out = (call.facts_of(each) for each in (counts, counts_out))
     for name, each in (("counts", of_counts), ("counts_out", of_counts_out)):
         if each.shape != (ranks,) or each.dtype not in ("int64", "uint64"):
             raise call.refuse(
@@ -439,7 +450,7 @@ def all_to_all_v(
             raise call.refuse(f"counts are from 0 on, and {call.shape[0]} in all at most; they are {wanted.tolist()}")
     # Ranks have inputs of different lengths, and launch the same grid.
     blocks = min(_blocks(call, max_blocks or 16), MAX_BLOCKS)
-    threads = 64 if native.backend != "cuda" else 512
+    threads = 512 if ON_GPU else 64
     call.launch(
         _kernel(comm, f"all_to_all_v<{_moved(call)}, {_session('ll')}>"), blocks, threads, call.context.mailboxes["ll"],
         call.facts, call.shape[0], of_counts, facts, of_counts_out, row, facts.shape[0], shared_bytes=8 * (3 * ranks + 1),
@@ -479,31 +490,28 @@ def all_reduce_rms_norm(
     size = 4 if dtype == "float32" else 2
     if hidden == 0 or hidden * size % 16 != 0:
         raise call.refuse(f"rows fill whole 16 bytes; these have {hidden} elements of {size}")
-    if hidden * size > 180 * 1024:
+    if hidden * size > MAX_ROW_BYTES:
         raise call.refuse(
-            f"rows have at most 180 KiB, as a block holds one in shared memory; these have {hidden * size} bytes"
+            f"rows have at most {MAX_ROW_BYTES >> 10} KiB, as a block holds one in shared memory; these have {hidden * size} bytes"
         )
-    of_residual, of_weight = (native.array_facts(each, call.name) for each in (residual, weight))
+    of_residual, of_weight = (call.facts_of(each) for each in (residual, weight))
     for name, each, wanted in (("residual", of_residual, shape), ("weight", of_weight, (hidden,))):
         if each.shape != wanted or each.dtype != dtype:
             raise call.refuse(f"{name} has shape {wanted} and type {dtype}; this one has {each.shape} and {each.dtype}")
         call.check_apart(name, each)
     call.check_written("residual", of_residual)
-    rows_as, result_as = "", ""
-    if out is not None:
-        of_out = native.array_facts(out, call.name)
-        call.check_apart("out", of_out, other="residual", of_other=of_residual)
-        if of_out.dtype in FLOAT8:
-            rows_as = _quantized(call, of_out, hidden, scale, scales)
-            result_as = of_out.dtype
-    if not rows_as and (scale is not None or scales is not None):
+    result, of_result = call.result(out, allowed=", or the input itself", also=FLOAT8)
+    call.check_apart("out", of_result, other="residual", of_other=of_residual)
+    rows_as = ""
+    if of_result.dtype in FLOAT8:
+        rows_as = _quantized(call, of_result, hidden, scale, scales)
+    elif scale is not None or scales is not None:
         raise call.refuse(f"scale and scales are for an out of {' or '.join(FLOAT8)}")
-    result, of_result = call.result(out, allowed=", or the input itself", dtype=result_as)
     rows = call.count // hidden
     blocks = min(rows, _blocks(call, max_blocks), MAX_BLOCKS)
     if rows == 0:
         return result
-    threads = 64 if native.backend != "cuda" else 256
+    threads = 256 if ON_GPU else 64
     call.launch(
         _kernel(comm, _name_of_norm(dtype, rows_as)), blocks, threads, call.context.mailboxes["lamport"],
         call.facts, of_residual, of_weight, of_result, rows, hidden, eps, scales if scale is None else scale,
@@ -523,13 +531,13 @@ def _quantized(call: _Call, of_out: Any, hidden: int, scale: Any, scales: Any) -
     if (scale is None) == (scales is None):
         raise call.refuse(f"an out of {of_out.dtype} needs either scale, which is read, or scales, which are written")
     if scales is None:
-        given = native.array_facts(scale, call.name)
+        given = call.facts_of(scale)
         if given.dtype != "float32" or math.prod(given.shape) != 1:
             raise call.refuse(f"scale is one float32; this one has shape {given.shape} and type {given.dtype}")
         return f", devcomm::ops::rows_with_scale<{kind}>"
     if hidden % 128 != 0:
         raise call.refuse(f"scales are of groups of 128 elements; rows have {hidden}")
-    wanted, given = (*call.shape[:-1], hidden // 128), native.array_facts(scales, call.name)
+    wanted, given = (*call.shape[:-1], hidden // 128), call.facts_of(scales)
     if given.dtype != "float32" or given.shape != wanted:
         raise call.refuse(f"scales have shape {wanted} and type float32; these have {given.shape} and {given.dtype}")
     call.check_written("scales", given)
@@ -587,7 +595,7 @@ def send_receive(
     group = _MessageGroup(count=len(listed))
     places = []
     for message, (array, peer, receives_it) in zip(group.messages, listed):
-        facts = native.array_facts(array, call.name)
+        facts = call.facts_of(array)
         if receives_it:
             call.check_written("an array that is received into", facts)
         message.data = comm.device_pointer(array)
@@ -605,7 +613,7 @@ def send_receive(
         if receives_it:
             end_of_received = max(end_of_received, end)
     blocks = min(_blocks(call, max_blocks), STRIPES)
-    threads = 512 if native.backend == "cuda" else 64
+    threads = 512 if ON_GPU else 64
     call.launch(_kernel(comm, SEND_RECEIVE), blocks, threads, call.context.connections, group)
 
 
@@ -627,16 +635,14 @@ def _packets(
     call: _Call, kernel: Callable[[], str], max_blocks: int, of_result: Any, count: int, *further: Any, op: str = ""
 ) -> None:
     """Launches what moves `count` elements of a rank by packets; `kernel` is its name up to the session."""
-    key = (call.name, count, call.dtype, op, max_blocks)
-    chosen = call.context.chosen.get(key)
-    if chosen is None:
+
+    def choose(call: _Call, op: str, max_blocks: int) -> _Choice:
         protocol, blocks, threads = _shape_of_launch(call, count * native.element_bytes(call.dtype), max_blocks)
         name = f"{kernel()}{_session(protocol)}>"
-        chosen = (
-            None if count == 0 else _kernel(call.comm, name), blocks, threads, (call.context.mailboxes[protocol],)
-        )  # fmt: skip
-        call.context.chosen[key] = chosen
-    found, blocks, threads, resources = chosen
+        found = None if count == 0 else _kernel(call.comm, name)
+        return found, blocks, threads, (call.context.mailboxes[protocol],)
+
+    found, blocks, threads, resources = call.choice(op, max_blocks, choose)
     if count != 0:
         call.launch(found, blocks, threads, *resources, call.facts, of_result, count, *further)
 
@@ -646,12 +652,13 @@ def precompile(dtypes: Sequence[str] = ("float32", "bfloat16", "float16"), opera
     them, also the norms that write rows of it."""
     sessions = ["ll", "lamport", "ll128"]
     names = []
-    for dtype in dtypes:
-        kind = IN_CPP[native.type_name(dtype)]
+    known = [native.type_name(dtype) for dtype in dtypes]
+    for dtype in known:
+        kind = IN_CPP[dtype]
         for operator in (f"devcomm::{OPERATORS[each]}" for each in operators):
             names.append(f"all_reduce_two_shot_chunked<{kind}, {operator}>")
             for protocol in sessions:
-                if protocol == "lamport" and native.type_name(dtype) not in OF_LAMPORT:
+                if protocol == "lamport" and dtype not in OF_LAMPORT:
                     continue
                 names += [
                     f"all_reduce_{shots}<{kind}, {operator}, {_session(protocol)}>"
@@ -667,7 +674,6 @@ def precompile(dtypes: Sequence[str] = ("float32", "bfloat16", "float16"), opera
         ]
         names.append(f"all_to_all_v<{moved}, {_session('ll')}>")
     names.append(SEND_RECEIVE)
-    known = [native.type_name(dtype) for dtype in dtypes]
     rows_as = [""]
     for kind in (IN_CPP[dtype] for dtype in known if dtype in FLOAT8):
         rows_as += [f", devcomm::ops::rows_with_scale<{kind}>", f", devcomm::ops::rows_with_scales<{kind}>"]
