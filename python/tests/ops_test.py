@@ -431,6 +431,10 @@ def on_first(comm, call):
         (lambda c: ops.send_receive(c, [], [((x := numpy.zeros(4))[:3], 0), (x[2:], 1)]), "overlaps another array"),
         (lambda c: ops.send_receive(c, [numpy.zeros(3)]), "sends and receives are lists of pairs"),
         (lambda c: ops.all_reduce(c, numpy.zeros(4), max_blocks=2.5), "max_blocks is a number from 0"),
+        (
+            lambda c: [ops.all_gather(c, numpy.zeros(4), max_blocks=n) for n in (2, 2.0)],
+            "max_blocks is a number from 0 to 2147483647; it is 2.0",
+        ),
         (lambda c: ops.all_reduce(c, numpy.zeros(4, ">f4")), "have the other byte order"),
         (lambda c: ops.all_reduce(c, numpy.zeros(4, "complex64")), "elements of complex64 cannot be reduced"),
         (lambda c: ops.all_reduce(c, numpy.zeros(4), out=numpy.frombuffer(bytes(32))), "out is read-only"),

@@ -89,7 +89,7 @@ class _Context:
         self.connections = needs.add_connections(STRIPES)
         self.ranks = comm.lsa.size
         self.device_comm = comm.create_device_comm(needs)
-        self.choices: dict[tuple[str, int, str, str, int], _Choice] = {}
+        self.choices: dict[tuple[str, int, str, str, int, type], _Choice] = {}
 
 
 def _context_of(comm: devcomm.Communicator) -> _Context:
@@ -196,7 +196,7 @@ class _Call:
 
     def choice(self, op: str, max_blocks: int, choose: Callable[[_Call, str, int], _Choice]) -> _Choice:
         """What `choose` returns, which is kept for calls with the same arguments: it takes longer than a launch."""
-        key = (self.name, self.facts.elements, self.facts.dtype, op, max_blocks)
+        key = (self.name, self.facts.elements, self.facts.dtype, op, max_blocks, type(max_blocks))  # 2.0 is refused
         found = self.context.choices.get(key)
         if found is None:
             found = self.context.choices[key] = choose(self, op, max_blocks)
